@@ -6,8 +6,7 @@ import json
 import math
 import os
 import time
-from datetime import date, datetime, timezone
-from decimal import Decimal
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -41,100 +40,10 @@ def read_noted(file: Path, fields: NestedBody) -> dict[str, Any]:
     return found
 
 
-def read_bounds(file: Path, kind: str) -> tuple[Any, Any]:
-    """Return the recorded lowest and highest value of the only column."""
-    stats = read_noted(file, describe_column(kind))
-    return stats["minValues"]["v"], stats["maxValues"]["v"]
-
-
 def write_file(folder: Path, rows: pa.Table) -> Path:
     """Write a file with these rows."""
     write([rows], rows.schema, "{}", folder / "rows.parquet")
     return folder / "rows.parquet"
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        ([-0.0, 0.0], ("-0.0", "0.0")),
-        ([0.0, -0.0], ("-0.0", "0.0")),
-        ([0.0], ("0.0", "0.0")),
-        ([-0.0, None], ("-0.0", "0.0")),
-        ([0.0, 1.5], ("0.0", "1.5")),
-        ([-0.0, -1.5], ("-1.5", "0.0")),
-        ([2.0, math.inf], ("2.0", "Infinity")),
-        ([-math.inf, 0.125], ("-Infinity", "0.125")),
-    ],
-)
-@pytest.mark.parametrize("kind", ["float", "double"])
-def test_the_bounds_of_numbers_are_as_near_as_possible(
-    tmp_path: Path, values: list[float | None], expected: tuple[str, str], kind: str
-) -> None:
-    """A lowest zero keeps its sign. The highest zero is `0.0`, since some readers order `-0.0` below it."""
-    arrow = pa.float64() if kind == "double" else pa.float32()
-    assert read_bounds(write_file(tmp_path, pa.table({"v": pa.array(values, arrow)})), kind) == expected
-
-
-@pytest.mark.parametrize(
-    ("kind", "values", "expected"),
-    [
-        ("decimal(10,5)", ["0.00005", "12345.67891"], ("0.00005", "12345.67891")),
-        ("decimal(38,38)", ["0", "1E-38"], (f"0.{'0' * 38}", f"0.{'0' * 37}1")),
-        ("decimal(38,0)", ["-1", "9" * 38], ("-1", "9" * 38)),
-        (
-            "decimal(38,18)",
-            ["-0.000000000000000001", "9007199254740993.5"],
-            ("-0.000000000000000001", f"9007199254740993.5{'0' * 17}"),
-        ),
-    ],
-)
-def test_the_bounds_of_decimals_are_plain_digits(
-    tmp_path: Path, kind: str, values: list[str], expected: tuple[str, str]
-) -> None:
-    """All digits of the type's scale are written, since no reader takes an exponent or a rounded number."""
-    precision, scale = map(int, kind[8:-1].split(","))
-    column = pa.array(map(Decimal, values), pa.decimal128(precision, scale))
-    assert read_bounds(write_file(tmp_path, pa.table({"v": column})), kind) == expected
-
-
-@pytest.mark.parametrize("unit", ["ms", "us"])
-def test_moments_are_recorded_in_every_unit_of_a_file(tmp_path: Path, unit: str) -> None:
-    """Spark's `outputTimestampType` sets the unit."""
-    moments = [datetime(2026, 5, 1, 1, 2, 3, 4_000, timezone.utc), datetime(2026, 5, 2, tzinfo=timezone.utc)]
-    parquet.write_table(pa.table({"v": pa.array(moments, pa.timestamp(unit, "UTC"))}), tmp_path / "rows.parquet")
-    found = read_bounds(tmp_path / "rows.parquet", "timestamp")
-    assert found == (
-        "2026-05-01T01:02:03.004Z",
-        "2026-05-02T00:00:00.000Z",
-    )
-
-
-def test_the_bounds_of_moments_have_microseconds(tmp_path: Path) -> None:
-    """The last moment of 9999 could not be rounded up to a later millisecond."""
-    moments = pa.array([datetime(1, 1, 1, 0, 0, 0, 1), datetime.max], pa.timestamp("us")).cast(
-        pa.timestamp("us", "UTC")
-    )
-    found = read_bounds(write_file(tmp_path, pa.table({"v": moments})), "timestamp")
-    assert found == ("0001-01-01T00:00:00.000001Z", "9999-12-31T23:59:59.999999Z")
-
-
-@pytest.mark.parametrize(
-    ("text", "highest"),
-    [
-        ("x" * 32, "x" * 32),
-        ("x" * 32 + "y", "x" * 32 + "\U0010ffff"),
-        ("é" * 40, "é" * 32 + "\U0010ffff"),
-        ("😀" * 33, "😀" * 32 + "\U0010ffff"),
-    ],
-)
-def test_the_highest_bound_of_a_long_text_is_above_the_text(tmp_path: Path, text: str, highest: str) -> None:
-    """The bound is the first 32 characters and the highest character of all."""
-    assert read_bounds(write_file(tmp_path, pa.table({"v": [text, "a"]})), "string") == ("a", highest)
-
-
-def test_texts_are_compared_by_their_bytes(tmp_path: Path) -> None:
-    """A character of two UTF-16 units is higher than a character of one unit."""
-    assert read_bounds(write_file(tmp_path, pa.table({"v": ["\ufffd", "😀"]})), "string") == ("\ufffd", "😀")
 
 
 BOUNDLESS = {
@@ -157,34 +66,6 @@ def test_a_file_has_the_bounds_of_all_columns_or_of_none(tmp_path: Path, values:
     assert found == {"numRecords": "2", "nullCount": {"id": "0", "v": "0"}}
 
 
-def test_a_column_with_only_nulls_needs_no_bounds(tmp_path: Path) -> None:
-    """Its number of NULLs is enough."""
-    rows = pa.table({"id": [1, 2], "v": pa.nulls(2, pa.float64()), "w": pa.nulls(2, pa.string())})
-    found = read_noted(write_file(tmp_path, rows), describe_columns(id="long", v="double", w="string"))
-    assert (found["minValues"], found["maxValues"]) == ({"id": "1"}, {"id": "2"})
-    assert found["nullCount"] == {"id": "0", "v": "2", "w": "2"}
-
-
-def test_booleans_have_bounds_and_bytes_have_none(tmp_path: Path) -> None:
-    """`deltalake` compares booleans by bounds. No reader compares bytes."""
-    rows = pa.table({"yes": [True, False], "no": [False, None], "raw": [b"x", None]})
-    found = read_noted(write_file(tmp_path, rows), describe_columns(yes="boolean", no="boolean", raw="binary"))
-    assert (found["minValues"], found["maxValues"]) == ({"yes": False, "no": False}, {"yes": True, "no": False})
-    assert found["nullCount"] == {"yes": "0", "no": "1", "raw": "1"}
-
-
-def test_the_statistics_of_a_struct_cover_each_of_its_columns(tmp_path: Path) -> None:
-    """A value counts as NULL if its struct is NULL. A list in a struct has no statistics."""
-    whole = [{"a": 1, "b": {"c": 0.5}, "d": [1]}, {"a": None, "b": None, "d": None}, None]
-    kind = pa.struct([("a", pa.int64()), ("b", pa.struct([("c", pa.float64())])), ("d", pa.list_(pa.int64()))])
-    listed = {"type": "array", "elementType": "long", "containsNull": True}
-    fields = describe_columns(s=describe_columns(a="long", b=describe_columns(c="double"), d=listed))
-    found = read_noted(write_file(tmp_path, pa.table({"s": pa.array(whole, kind)})), fields)
-    bound = {"s": {"a": "1", "b": {"c": "0.5"}}}
-    assert found["minValues"] == found["maxValues"] == bound
-    assert found["nullCount"] == {"s": {"a": "2", "b": {"c": "2"}}}
-
-
 def test_the_first_32_columns_of_the_table_have_statistics(tmp_path: Path) -> None:
     """Each column in a struct counts, and so does a list. The order in the file has no effect."""
     inner = pa.array([{f"s{at}": at for at in range(20)}])
@@ -203,16 +84,6 @@ def test_the_first_32_columns_of_the_table_have_statistics(tmp_path: Path) -> No
 def append(folder: Path, files: list[FileBody]) -> None:
     place = FolderPlace(folder)
     place.append(place.versions.open_head()[1], files, "tag", lambda: None)
-
-
-def test_a_reader_that_skips_files_finds_a_long_text(tmp_path: Path) -> None:
-    """`deltalake` finds it with a filter."""
-    folder, long = tmp_path / "notes", "x" * 50
-    DeltaTable.create(str(folder), Schema.from_json(json.dumps(describe_column("string"))))
-    table = pa.table({"v": [long, "a"]})
-    write([table], table.schema, "{}", folder / "rows.parquet")
-    append(folder, describe_files({"rows.parquet": folder / "rows.parquet"}, describe_column("string")))
-    assert DeltaTable(str(folder)).to_pyarrow_table(filters=[("v", "=", long)]).num_rows == 1
 
 
 @pytest.mark.parametrize("text", ["𠮷", "\U000e0041", "\U0010ffff", 'a\u2028\x85"\\\n'])
@@ -306,15 +177,6 @@ def test_statistics_of_spark_complete_the_footer(tmp_path: Path, sparks: Any, bo
     assert stats == ({} if bounds is None else dict(zip(("minValues", "maxValues"), bounds, strict=True)))
 
 
-@pytest.mark.parametrize("end", ["-0043-03-15T00:00:00.000Z", "+10000-01-01T00:00:00.000Z"])
-def test_a_year_without_four_digits_leaves_a_file_without_bounds(tmp_path: Path, end: str) -> None:
-    """Readers differ in how they write such a year."""
-    file = write_file(tmp_path, pa.table({"v": pa.array([1, 2], pa.timestamp("us", "UTC"))}))
-    sparks = {"minValues": {"v": end}, "maxValues": {"v": end}, "nullCount": {"v": 0}}
-    measured = measure_file(file, describe_column("timestamp"), json.dumps(sparks))
-    assert json.loads(measured.text) == {"numRecords": 2, "nullCount": {"v": 0}}
-
-
 @pytest.mark.parametrize(
     ("least", "highest", "expected"),
     [
@@ -342,23 +204,25 @@ def test_moments_of_spark_are_recorded_in_utc_with_the_digits_that_spark_cut_off
     assert (stats["minValues"]["v"], stats["maxValues"]["v"].partition("T")[2]) == expected
 
 
-@pytest.mark.parametrize("end", ["0001-01-01T00:30:00.000+05:30", "9999-12-31T23:30:00.000-05:30"])
-def test_a_moment_outside_the_years_of_utc_leaves_a_file_without_bounds(tmp_path: Path, end: str) -> None:
-    """Its year has four digits only in its zone."""
-    file = write_file(tmp_path, pa.table({"v": pa.array([1, 2], pa.timestamp("us", "UTC"))}))
-    sparks = {"minValues": {"v": end}, "maxValues": {"v": end}, "nullCount": {"v": 0}}
-    measured = measure_file(file, describe_column("timestamp"), json.dumps(sparks))
-    assert json.loads(measured.text) == {"numRecords": 2, "nullCount": {"v": 0}}
-
-
-@pytest.mark.parametrize(("least", "highest"), [("a", "b\ufffd"), ("\ufffd", "😀")])
-def test_bytes_that_spark_recorded_as_text_leave_a_file_without_bounds(
-    tmp_path: Path, least: str, highest: str
+@pytest.mark.parametrize(
+    ("kind", "least", "highest"),
+    [
+        ("timestamp", "-0043-03-15T00:00:00.000Z", "2026-01-01T00:00:00.000Z"),
+        ("timestamp", "2026-01-01T00:00:00.000Z", "+10000-01-01T00:00:00.000Z"),
+        ("timestamp", "0001-01-01T00:30:00.000+05:30", "2026-01-01T00:00:00.000Z"),
+        ("timestamp", "2026-01-01T00:00:00.000Z", "9999-12-31T23:30:00.000-05:30"),
+        ("string", "a", "b\ufffd"),
+        ("string", "\ufffd", "😀"),
+    ],
+)
+def test_an_end_that_readers_understand_differently_leaves_a_file_without_bounds(
+    tmp_path: Path, kind: str, least: str, highest: str
 ) -> None:
-    """Spark replaces them with a character that readers order differently from the bytes."""
-    file = write_file(tmp_path, pa.table({"v": ["a", "b"]}))
+    """It is a year without four digits in UTC, or bytes for which Spark has recorded a replacement."""
+    values = pa.array([1, 2], pa.timestamp("us", "UTC")) if kind == "timestamp" else pa.array(["a", "b"])
     sparks = {"minValues": {"v": least}, "maxValues": {"v": highest}, "nullCount": {"v": 0}}
-    measured = measure_file(file, describe_column("string"), json.dumps(sparks))
+    file = write_file(tmp_path, pa.table({"v": values}))
+    measured = measure_file(file, describe_column(kind), json.dumps(sparks))
     assert json.loads(measured.text) == {"numRecords": 2, "nullCount": {"v": 0}}
 
 

@@ -379,11 +379,6 @@ def bring_in_process(spark: SparkSession, orders: OpenDelta, rows: pa.Table, num
     assert name_engine(orders) == "wherry"
 
 
-def bring_few(spark: SparkSession, orders: OpenDelta, rows: pa.Table, number: int, place: Path) -> None:
-    orders.write(spark, FrameRows(spark.createDataFrame(rows), 0), [make_label(number=number)])
-    assert name_engine(orders) == "wherry"
-
-
 def bring_files(spark: SparkSession, orders: OpenDelta, rows: pa.Table, number: int, place: Path) -> None:
     spark.createDataFrame(rows).coalesce(1).write.parquet(str(place / str(number)))
     orders.write(spark, InFiles(spark, [*(place / str(number)).glob("*.parquet")]), [make_label(number=number)])
@@ -399,7 +394,7 @@ def bring_by_spark(spark: SparkSession, orders: OpenDelta, rows: pa.Table, numbe
     write_by(SparkAppend(), orders, FrameRows(spark.createDataFrame(rows).coalesce(1)))
 
 
-WAYS = [bring_in_process, bring_few, bring_files, bring_staged, bring_by_spark]
+WAYS = [bring_in_process, bring_files, bring_staged, bring_by_spark]
 OFTEN = "TBLPROPERTIES ('delta.checkpointInterval' = '2')"
 LOST_IN_FILES_OF_SPARK = {
     ("pyarrow", "boolean"),  # Spark writes no bounds of booleans
@@ -449,7 +444,7 @@ def test_every_reader_finds_the_rows_that_each_way_wrote(spark: SparkSession, tm
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("way", [bring_in_process, bring_files, bring_staged])
+@pytest.mark.parametrize("way", [bring_in_process, bring_staged])
 def test_spark_answers_from_the_statistics_alone(spark: SparkSession, tmp_path: Path, way: Callable[..., None]) -> None:
     """Spark counts rows and finds the lowest and highest values. A checkpoint may store the statistics as columns."""
     columns = {

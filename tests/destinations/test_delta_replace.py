@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from destinations.conformance import RememberingConformance, Row, make_label, start_paused_write
+from destinations.conformance import make_label, start_paused_write
 from destinations.delta import Delta
-from destinations.delta import table as delta_table
 from destinations.delta.delta import OpenDelta
 from destinations.destination import DestinationError, Misfit, Unsure, Written
 from destinations.labels import Label
@@ -19,19 +18,7 @@ from origins.batch_rows import FrameRows
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.variant]
-
-
-@pytest.mark.connect
-class TestReplace(RememberingConformance):
-    """A batch that is not the first of its run behaves as in mode `append`."""
-
-    @pytest.fixture
-    def destination(self, tmp_path: Path) -> Delta:
-        return Delta(path=str(tmp_path / "orders"), mode="replace")
-
-    def content(self, spark: SparkSession, destination: Delta) -> list[Row]:
-        return [row.asDict(recursive=True) for row in spark.table(destination.sql_name).collect()]
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
@@ -45,13 +32,8 @@ def orders(spark: SparkSession, tmp_path: Path) -> OpenDelta:
 
 class TestTheFirstBatch:
     @pytest.mark.connect
-    @pytest.mark.parametrize("through_spark", [False, True])
-    def test_its_rows_replace_all_others_and_later_batches_append(
-        self, spark: SparkSession, orders: OpenDelta, monkeypatch: pytest.MonkeyPatch, through_spark: bool
-    ) -> None:
+    def test_its_rows_replace_all_others_and_later_batches_append(self, spark: SparkSession, orders: OpenDelta) -> None:
         """The replacement is one commit, which has the label."""
-        local = delta_table._find_local_log
-        monkeypatch.setattr(delta_table, "_find_local_log", lambda *table: None if through_spark else local(*table))
         identity = orders.ensure_place(spark, spark.range(1).schema)
         mine, next_one = make_first_label(), make_label(number=2)
         written = orders.write(spark, FrameRows(spark.range(20, 22)), [mine])

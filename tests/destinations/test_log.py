@@ -42,7 +42,7 @@ def test_a_row_is_a_line_of_json(spark: SparkSession, heard: pytest.LogCaptureFi
 
 
 @pytest.mark.promise("DQ-12")
-@pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
+@pytest.mark.parametrize("level", ["debug", "error"])
 def test_rows_are_logged_at_the_level_of_the_definition(
     spark: SparkSession, heard: pytest.LogCaptureFixture, level: Any
 ) -> None:

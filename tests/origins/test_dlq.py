@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.schema import PrimitiveType
-from pyspark import SparkContext
 
-from destinations.conformance import make_label
 from origins.batch import JSON, Batch, Limits, Span
 from origins.dlq import DlqEntries
 from origins.errors import OriginError
-from origins.nack import DLQ_COLUMNS, RAW, REFUSED, parse_columns
+from origins.nack import DLQ_COLUMNS, RAW, REFUSED
 from origins.origin import Progress
 from tests.runners.running.letterbox import NOON, READ, append_letters, make_letters
 
@@ -102,18 +98,6 @@ class TestWhatBecomesOfTheDlq:
         compact_dlq(folder)
         assert list_ids(read_all(spark, origin, first.end)) == ["b/1", "c/4", "d/1"]
 
-    @pytest.mark.variant
-    def test_a_planned_batch_does_not_change_if_its_files_are_deleted(self, spark: SparkSession, folder: Path) -> None:
-        """Each row has a separate place."""
-        origin = DlqEntries(path=str(folder))
-        ((span, schema),) = plan_spans(spark, origin)
-        put_refused(folder, "d", 1)
-        compact_dlq(folder)
-        rows = fetch_rows(spark, origin, span, schema, places=True)
-        assert list_ids(rows) == ["a/1", "a/2", "b/1", "c/4"]
-        assert len({row["_wherry_place"] for row in rows}) == 4
-
-    @pytest.mark.variant
     def test_the_first_batch_of_a_compacted_dlq_does_not_grow(self, spark: SparkSession, folder: Path) -> None:
         """It has all entries of that time. Later entries are in the next batch."""
         compact_dlq(folder)
@@ -124,7 +108,6 @@ class TestWhatBecomesOfTheDlq:
         assert list_ids(fetch_rows(spark, origin, span, schema)) == ["a/1", "a/2", "b/1", "c/4"]
         assert list_ids(read_all(spark, origin, span.end)) == ["d/1"]
 
-    @pytest.mark.variant
     def test_a_log_without_its_first_versions_still_identifies_writes(self, spark: SparkSession, folder: Path) -> None:
         """The first batch begins at a version, and the log has all later versions."""
         origin = DlqEntries(path=str(folder), starting_version=1)
@@ -134,7 +117,6 @@ class TestWhatBecomesOfTheDlq:
         (folder / "_delta_log" / f"{0:020}.json").unlink()
         assert list_ids(fetch_rows(spark, origin, span, schema)) == ["b/1", "c/4"]
 
-    @pytest.mark.variant
     def test_two_writes_of_one_batch_are_distinguished(self, spark: SparkSession, folder: Path) -> None:
         """A batch that is decided again writes the missing rows under the same plan."""
         origin = DlqEntries(path=str(folder))
@@ -144,26 +126,18 @@ class TestWhatBecomesOfTheDlq:
         assert list_ids(fetch_rows(spark, origin, span, schema)) == ["a/1", "a/2", "b/1", "c/4"]
         assert list_ids(read_all(spark, origin, span.end)) == ["a/3"]
 
-    def test_deleted_entries_do_not_make_others_new(self, spark: SparkSession, folder: Path) -> None:
-        """A replay deletes delivered entries, which rewrites the rest of their file."""
+    def test_deleted_and_changed_entries_do_not_make_others_new(self, spark: SparkSession, folder: Path) -> None:
+        """A replay deletes delivered entries, which rewrites the rest of their file. A user may mask values."""
         origin = DlqEntries(path=str(folder))
         ((span, _),) = plan_spans(spark, origin)
         spark.createDataFrame([("a/1",)], "id string").createOrReplaceTempView("gone")
         merge = "MERGE INTO delta.`{}` AS kept USING gone ON kept.id = gone.id WHEN MATCHED THEN DELETE"
         spark.sql(merge.format(folder)).collect()
         DeltaTable(str(folder)).delete("id = 'b/1'")
+        spark.sql(f"UPDATE delta.`{folder}` SET message = 'masked' WHERE plan = 'a'").collect()
         put_refused(folder, "d", 1)
         assert list_ids(read_all(spark, origin, span.end)) == ["d/1"]
 
-    @pytest.mark.variant
-    def test_changed_entries_are_not_new(self, spark: SparkSession, folder: Path) -> None:
-        """A user may mask values."""
-        origin = DlqEntries(path=str(folder))
-        ((span, _),) = plan_spans(spark, origin)
-        spark.sql(f"UPDATE delta.`{folder}` SET message = 'masked' WHERE plan = 'a'").collect()
-        assert read_all(spark, origin, span.end) == []
-
-    @pytest.mark.variant
     def test_an_overwritten_dlq_is_an_error(self, spark: SparkSession, folder: Path) -> None:
         """The new entries cannot be identified. The error names the ways to continue."""
         origin = DlqEntries(path=str(folder))
@@ -172,7 +146,6 @@ class TestWhatBecomesOfTheDlq:
         with pytest.raises(OriginError, match=r"cannot tell which of them are new(.|\n)*skip it:(.|\n)*start over:"):
             plan_spans(spark, origin, span.end)
 
-    @pytest.mark.variant
     def test_columns_added_during_a_run_are_no_error(self, spark: SparkSession, folder: Path) -> None:
         """A newer version of Wherry may add columns. Older entries have NULL in known columns that they lack."""
         older = [name for name in DeltaTable(str(folder)).schema().to_arrow().names if name != "replays"]
@@ -197,31 +170,25 @@ class TestWhatBecomesOfTheDlq:
 class TestChoice:
     """The choice of entries."""
 
-    @pytest.mark.parametrize(
-        ("options", "expected"),
-        [
-            ({"code": "LOOKUP"}, ["s/1"]),
-            ({"code": ["LOOKUP", "CHECK"]}, ["o/1", "s/1"]),
-            ({"stage": ["cast"], "refused_again": False}, ["a/1", "a/2", "b/1", "c/4"]),
-            ({"destination": "orders"}, ["o/1"]),
-            ({"destination": "orders", "code": "LOOKUP"}, []),
-        ],
-    )
-    def test_entries_are_chosen_by_stage_destination_and_code(
-        self, spark: SparkSession, folder: Path, options: dict[str, Any], expected: list[str]
-    ) -> None:
+    def test_entries_are_chosen_by_stage_destination_and_code(self, spark: SparkSession, folder: Path) -> None:
         """All conditions must hold. For an option with several names one name is enough."""
         put_refused(folder, "s", 1, stage="lookup", code="LOOKUP")
         put_refused(folder, "o", 1, stage=None, destination="orders", code="CHECK")
         put_refused(folder, "r", 1, replays="a/1")
-        assert list_ids(read_all(spark, DlqEntries(path=str(folder), **options))) == expected
+        choices: list[tuple[dict[str, Any], list[str]]] = [
+            ({"code": ["LOOKUP", "CHECK"]}, ["o/1", "s/1"]),
+            ({"stage": ["cast"], "refused_again": False}, ["a/1", "a/2", "b/1", "c/4"]),
+            ({"destination": "orders"}, ["o/1"]),
+            ({"destination": "orders", "code": "LOOKUP"}, []),
+        ]
+        for options, expected in choices:
+            assert list_ids(read_all(spark, DlqEntries(path=str(folder), **options))) == expected, options
 
 
 @spark_only
 class TestRefusedRows:
     """The refused rows themselves."""
 
-    @pytest.mark.variant
     def test_refused_rows_are_restored_with_their_types(self, spark: SparkSession, tmp_path: Path) -> None:
         """Their types are those of the origin, or those that the refusing stage got."""
         before = READ.replace('"id"', '"key"').replace("long", "decimal(9,2)")
@@ -260,7 +227,6 @@ class TestRefusedRows:
             "the DLQ does not keep this row as it was read": None,
         }
 
-    @pytest.mark.variant
     def test_rows_with_several_schemas_need_a_choice(self, spark: SparkSession, folder: Path) -> None:
         """The error lists the schemas by stage. A choice of entries or a schema resolves it."""
         put_refused(
@@ -274,14 +240,12 @@ class TestRefusedRows:
         every = read_all(spark, DlqEntries(path=str(folder), rows="original", schema={"id": "string"}))
         assert sorted(row["id"] for row in every) == ["7", "7", "7", "7", "x"]
 
-    @pytest.mark.variant
     def test_a_dlq_without_original_rows_is_an_error(self, spark: SparkSession, tmp_path: Path) -> None:
         """The error names the other form."""
         put_refused(tmp_path, "a", 1, original=None, original_schema=None)
         with pytest.raises(OriginError, match=r"keeps no rows as they were read(.|\n)*rows: refused"):
             plan_spans(spark, DlqEntries(path=str(tmp_path), rows="original"))
 
-    @pytest.mark.variant
     def test_an_empty_backlog_has_no_schema(self, spark: SparkSession, folder: Path) -> None:
         """The run then waits for the first refused row."""
         origin = DlqEntries(path=str(folder), rows="original", starting_version="latest")
@@ -330,16 +294,3 @@ def test_entries_have_the_columns_of_a_dlq() -> None:
     """The table is not read for them."""
     fields = json.loads(DlqEntries(path="dlq").columns(None, None) or "")["fields"]  # type: ignore[arg-type]
     assert [field["name"] for field in fields] == [column.split(" ")[0] for column in DLQ_COLUMNS.split(", ")]
-
-
-def test_a_spark_that_has_not_started_is_asked_for_the_entries_first(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A run that continues an open batch has not asked Spark before, and columns need a running Spark."""
-    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
-    spark, schema = Mock(), parse_columns(DLQ_COLUMNS).json()
-    spark.sql.side_effect = InterruptedError("Spark starts here.")
-    span = Span(start=None, end={"id": "x", "version": 0}, parts=(["a", 1, 0],), label="one file")
-    batch = replace(make_label().batch, lane="0", span=span, schema=schema)
-    with pytest.raises(InterruptedError, match="Spark starts here"):
-        DlqEntries(path=str(folder), code="CAST").fetch(spark, [batch])

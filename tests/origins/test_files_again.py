@@ -130,13 +130,6 @@ def test_a_file_younger_than_min_age_waits(tmp_path: Path) -> None:
     assert (list_names(second, end), second.notices) == (["young"], [])
 
 
-def test_without_min_age_a_file_of_any_time_is_read(tmp_path: Path) -> None:
-    """A file whose writer has a fast clock does not wait."""
-    write_aged(tmp_path, "new", 0)
-    write_aged(tmp_path, "of_the_future", -100_000)
-    assert list_names(survey_folder(tmp_path), None) == ["new", "of_the_future"]
-
-
 def test_an_unreadable_file_is_noticed_and_the_others_are_read(tmp_path: Path) -> None:
     """Each notice names the file in one line of printable characters."""
     write_files(tmp_path, "good.json", "good\n.json")

@@ -77,7 +77,6 @@ def run_wherry(folder: Path, path: Path, *words: str) -> subprocess.CompletedPro
     ("version", "reason"),
     [
         ("4.3.0", "Delta does not support Spark 4.3 yet"),
-        ("5.0.0.dev0", "Delta does not support Spark 5.0 yet"),
         ("3.5.9", "Delta 4.4.0 needs Spark 4.0, 4.1 or 4.2"),
     ],
 )

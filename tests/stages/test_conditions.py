@@ -61,13 +61,9 @@ CASES: list[tuple[Stage, list[Any], list[Any]]] = [
     (WithColumns({"b": "upper(b)", "c": "1 / a"}, when="a > 0"),
      [(2, "X", 0.5), (0, "y", None), (None, "z", None)], []),
     (Filter("b = 'y'", when="a is not null"), [(0, "y"), (None, "z")], []),
-    (Require({"one": "a / a = 1"}, when="a <> 0"), [(2, "x"), (0, "y"), (None, "z")], []),
     (Require(RULE, when="b = 'y'"), [(2, "x"), (None, "z")], [1]),
     (Require(RULE, on_error="discard"), [(2, "x")], []),
-    (Require(RULE, on_error="keep"), [(2, "x"), (0, "y"), (None, "z")], []),
-    (Require(RULE, on_error="discard", when="a is not null"), [(2, "x"), (None, "z")], []),
     (Cast({"b": "int"}, on_error="keep"), [(2, None), (0, None), (None, None)], []),
-    (Deduplicate(keys=["c"], sequence_by="a"), [(2, "x", 1)], []),
     (Deduplicate(keys=["c"], sequence_by="a", when="b <> 'y'"), [(0, "y", 1), (2, "x", 1)], []),
 ]  # fmt: skip
 

@@ -16,14 +16,15 @@ from stages.deduplicate import Deduplicate
 from stages.pinned_table import PinnedTable, TableError
 from stages.rows import STATE, Rows
 from stages.stage import Stage
+from tests.stages.checks import KEEPS, NOTHING_ELSE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.connect, pytest.mark.variant]
+pytestmark = [pytest.mark.spark, pytest.mark.connect]
 
 
-class TestDeduplicateBySequence(StageConformance):
+class BySequence(StageConformance):
     """Two keys with unusual names, a sequence that raises for zero, and NULL in a key and in the sequence."""
 
     schema = "`k.1` int, `größe` string, at int, note map<string, int>"
@@ -42,8 +43,7 @@ class TestDeduplicateBySequence(StageConformance):
         return Deduplicate(keys=["K.1", "größe"], sequence_by="10 / at")
 
 
-@pytest.mark.variant
-class TestDeduplicateByArrival(StageConformance):
+class ByArrival(StageConformance):
     """The row that was read last is kept."""
 
     schema = "id int, x string"
@@ -200,8 +200,7 @@ def carried(spark: SparkSession, tmp_path: Path) -> PinnedTable:
     return table
 
 
-@pytest.mark.variant
-class TestDeduplicateAgainstATable(StageConformance):
+class AgainstATable(StageConformance):
     """A key of another width, a key with a dot, and NULL on both sides, which equals nothing."""
 
     schema = "Id int, `K.2` string, at int"
@@ -214,22 +213,43 @@ class TestDeduplicateAgainstATable(StageConformance):
         (3, "z", None),
     ]
 
-    @pytest.fixture(autouse=True)
-    def carried(self, carried: PinnedTable) -> None:
-        self.table = carried
+    def __init__(self, table: PinnedTable) -> None:
+        self.table = table
 
     def stage(self) -> Stage:
         return Deduplicate(keys=["id", "k.2"], sequence_by="at", against=self.table)
 
-    def test_keys_in_the_table_are_left_out(self, spark: SparkSession) -> None:
-        """Only whole keys count."""
-        kept, _, filtered = collect_decided(self._run_marked(spark, self.rows))
-        assert sorted(map(str, kept)) == [
-            "Row(Id=1, K.2='y', at=2)",
-            "Row(Id=4, K.2=None, at=1)",
-            "Row(Id=None, K.2='n', at=1)",
-        ]
-        assert filtered == 3
+
+@pytest.mark.parametrize(
+    ("suite", "check"),
+    [
+        *(
+            (BySequence, check)
+            for check in (*KEEPS, *NOTHING_ELSE, "test_a_repeatable_stage_gives_the_same_result_again")
+        ),
+        *((ByArrival, check) for check in (*KEEPS, "test_a_repeatable_stage_gives_the_same_result_again")),
+    ],
+)
+def test_the_stage_keeps_its_promises(spark: SparkSession, suite: type[StageConformance], check: str) -> None:
+    """This holds for both orders."""
+    getattr(suite(), check)(spark)
+
+
+@pytest.mark.parametrize("check", KEEPS)
+def test_the_stage_keeps_its_promises_beside_a_table(spark: SparkSession, carried: PinnedTable, check: str) -> None:
+    """The table is read in both ways."""
+    getattr(AgainstATable(carried), check)(spark)
+
+
+def test_keys_in_the_table_are_left_out(spark: SparkSession, carried: PinnedTable) -> None:
+    """Only whole keys count."""
+    kept, _, filtered = collect_decided(AgainstATable(carried)._run_marked(spark, AgainstATable.rows))
+    assert sorted(map(str, kept)) == [
+        "Row(Id=1, K.2='y', at=2)",
+        "Row(Id=4, K.2=None, at=1)",
+        "Row(Id=None, K.2='n', at=1)",
+    ]
+    assert filtered == 3
 
 
 def test_the_stage_uses_the_pinned_version(spark: SparkSession, carried: PinnedTable) -> None:

@@ -9,6 +9,7 @@ import pytest
 from stages.columns import Flatten
 from stages.conformance import StageConformance, begin_straight
 from stages.stage import Stage
+from tests.stages.checks import KEEPS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.connect]
 NESTED = "id int, s struct<`a.b`: int, `c d`: struct<x: string, `ä`: array<struct<y: int>>>>, m map<string, int>, z int"
 
 
-class TestFlatten(StageConformance):
+class Nested(StageConformance):
     """Nested structs with unusual names, other columns, and NULL on every level."""
 
     schema = NESTED
@@ -30,6 +31,12 @@ class TestFlatten(StageConformance):
 
     def stage(self) -> Stage:
         return Flatten()
+
+
+@pytest.mark.parametrize("check", KEEPS)
+def test_the_stage_keeps_its_promises(spark: SparkSession, check: str) -> None:
+    """No row is refused."""
+    getattr(Nested(), check)(spark)
 
 
 @pytest.mark.parametrize(

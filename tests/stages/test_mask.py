@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from stages.conformance import StageConformance, begin, begin_straight
 from stages.mask import Mask
 from stages.stage import Stage
+from tests.stages.checks import KEEPS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,7 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.connect]
 SALT = "pfeffer🌶"
 
 
-class TestMaskOfEveryKind(StageConformance):
+class OfEveryKind(StageConformance):
     """Unusual names, numbers and NULLs."""
 
     schema = "`e mail` string, id int, s struct<x: int>, d decimal(5,2), card string, t timestamp"
@@ -36,27 +38,31 @@ class TestMaskOfEveryKind(StageConformance):
         return Mask(columns={**how, "card": {"keep_last": 4}, "t": {"truncate": 10}}, salt=SALT)
 
 
-@pytest.mark.parametrize(
-    ("how", "values", "masked"),
-    [
-        ("redact", ["4711", "", None], ["***", "***", None]),
-        ("erase", ["4711", None], [None, None]),
-        (
-            {"keep_last": 4},
-            ["4711-0815", "äöü🌶x", "0815", "1", "", None],
-            ["*****0815", "*öü🌶x", "****", "*", "", None],
-        ),
-        ({"truncate": 3}, ["4711", "ä🌶xy", "471", "", None], ["471", "ä🌶x", "471", "", None]),
-    ],
-)
-def test_values_are_masked(spark: SparkSession, how: Any, values: list[Any], masked: list[Any]) -> None:
+@pytest.mark.parametrize("check", KEEPS)
+def test_every_kind_of_mask_keeps_the_promises_of_a_stage(spark: SparkSession, check: str) -> None:
+    """No row is refused."""
+    getattr(OfEveryKind(), check)(spark)
+
+
+MASKED: list[tuple[Any, list[Any], list[Any]]] = [
+    ("redact", ["4711", "", None], ["***", "***", None]),
+    ("erase", ["4711", None], [None, None]),
+    ({"keep_last": 4}, ["4711-0815", "äöü🌶x", "0815", "1", "", None], ["*****0815", "*öü🌶x", "****", "*", "", None]),
+    ({"truncate": 3}, ["4711", "ä🌶xy", "471", "", None], ["471", "ä🌶x", "471", "", None]),
+]
+
+
+def test_values_are_masked(spark: SparkSession) -> None:
     """NULL remains NULL, and a value that is too short is hidden."""
-    frame = spark.createDataFrame(list(enumerate(values)), "id int, v string")
-    rows = Mask(columns={"V": how}).apply(begin_straight(frame)).take_clean().collect()
-    assert [row.v for row in sorted(rows)] == masked
+    rows = [*zip_longest(range(6), *(values for _, values, _ in MASKED))]
+    frame = spark.createDataFrame(rows, "id int, a string, b string, c string, d string")
+    stage = Mask(columns=dict(zip("ABCD", (how for how, _, _ in MASKED), strict=True)))
+    found = sorted(stage.apply(begin_straight(frame)).take_clean().collect())
+    for name, (how, values, masked) in zip("abcd", MASKED, strict=True):
+        assert [row[name] for row in found][: len(values)] == masked, how
 
 
-@pytest.mark.parametrize("salt", [SALT, "x" * 64, "y" * 65])
+@pytest.mark.parametrize("salt", [SALT, "y" * 65])
 def test_a_hash_equals_the_one_of_other_programs(spark: SparkSession, salt: str) -> None:
     """It is the HMAC-SHA-256 of the text in UTF-8. A number and its digits have the same hash."""
 

@@ -42,9 +42,7 @@ def orders(spark: SparkSession, tmp_path: Path) -> DataFrame:
 
 
 @pytest.mark.promise("CD-16")
-@pytest.mark.parametrize(
-    "condition", ["id = 1", "id > 100", "amount is null", "false", "null", "1 = 0", ":lane = 'another'", "rand() > 2"]
-)
+@pytest.mark.parametrize("condition", ["id > 100", "amount is null", "false", "rand() > 2"])
 def test_no_later_filter_hides_a_bad_row(orders: DataFrame, condition: str) -> None:
     """The filter is not moved before the cast or merged with it, and does not empty the plan."""
     rows = pass_stages(begin_straight(orders), Cast({"amount": "decimal(10,2)"}), Filter(condition))

@@ -8,7 +8,6 @@ import math
 import random
 import struct
 from collections.abc import Mapping
-from datetime import date, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import fastavro
@@ -16,15 +15,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as T
 
-from origins.files import Files
 from origins.kafka.avro import AvroCoding
-from origins.kafka.formats import BatchDecoder, Days, LocalMicros, Micros, decode_values
+from origins.kafka.formats import Days, LocalMicros, Micros, decode_values
 from origins.spark_versions import make_arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 NODE = {
     "type": "record",
     "name": "Node",
@@ -65,8 +62,6 @@ INTEROP: dict[str, Any] = {
     "odd": {"type": "string", "logicalType": "unknown"},
 }
 """Fields of every type, in the manner of Avro's interop files."""
-COLUMNS = [name for name in INTEROP if name not in ("nothing", "union", "node")]
-"""The fields that can be columns."""
 
 
 def make_schema(fields: Mapping[str, Any]) -> str:
@@ -189,37 +184,6 @@ def test_a_value_of_each_type_is_what_avro_reads(spark: SparkSession) -> None:
         assert find_form(found) == find_form(expected)
 
 
-@pytest.mark.spark
-def test_workers_of_spark_read_the_same_columns(spark: SparkSession) -> None:
-    """A broken value among them is refused alone, with a sentence."""
-    schema, rows = make_schema(INTEROP), write_rows(60, 2)
-    broken = [rows[0][:-1], rows[1] + b"\0", b"", b"\xff" * 20]
-    java, coding = JavaReader(spark, schema, schema), AvroCoding(schemas={0: (schema,)}, header=False)
-    known = AvroCoding(schemas={0: (make_schema({name: INTEROP[name] for name in COLUMNS}),)}, header=False)
-    columns = T.StructType.fromJson(dict(known.list_columns()))
-    decoder = BatchDecoder(coding=coding, kinds=make_arrow_schema(columns), names=columns.names, why="why")
-    frame = spark.createDataFrame([*enumerate([*rows, *broken])], "id int, value binary")
-    kept = T.StructType([*frame.schema, *columns, T.StructField("why", T.StringType())])
-    found = sorted(frame.mapInArrow(decoder.decode, kept).toArrow().to_pylist(), key=lambda row: row["id"])
-    assert [row["why"] for row in found[: len(rows)]] == [None] * len(rows)
-    for row, content in zip(found, rows, strict=False):
-        expected = java.read(content)
-        row |= {name: dict(row[name]) for name in ("named", "sums")}
-        assert {name: find_column_form(row[name]) for name in columns.names} == {
-            name: find_form(expected[name]) for name in columns.names
-        }
-    assert [row["why"][:28] for row in found[len(rows) :]] == ["the value is not Avro of its"] * len(broken)
-
-
-def find_column_form(value: Any) -> Any:
-    """Return a value of an Arrow column in the form of a value of Avro."""
-    if isinstance(value, datetime):
-        return (value.replace(tzinfo=timezone.utc) - EPOCH) // timedelta(microseconds=1)
-    if isinstance(value, date):
-        return (value - EPOCH.date()).days
-    return find_form(value)
-
-
 EVOLVED: dict[str, tuple[Any, Any, list[Any]]] = {
     "int to long": ("int", "long", [0, -1, 2**31 - 1]),
     "int to double": ("int", "double", [0, -1, 2**31 - 1]),
@@ -235,7 +199,6 @@ EVOLVED: dict[str, tuple[Any, Any, list[Any]]] = {
 
 
 @pytest.mark.spark
-@pytest.mark.every_case
 @pytest.mark.parametrize("name", EVOLVED)
 def test_a_value_of_an_older_schema_is_exact_or_refused(spark: SparkSession, name: str) -> None:
     """Where it fits, it is the value that Avro's schema resolution gives."""
@@ -260,26 +223,3 @@ def test_a_field_that_the_older_schema_lacks_is_null() -> None:
     """A column is NULL without a field, also where the newer schema has a default."""
     old = AvroCoding(schemas={0: (make_schema({"x": "int"}),)}, header=False)
     assert decode_values(old, [b"\2"], pa.schema({"x": pa.int32(), "y": pa.int32()})) == ([[1], [None]], [None])
-
-
-@pytest.mark.parametrize("codec", ["null", "deflate", "bzip2", "xz"])
-def test_a_file_of_avro_is_no_message(codec: str) -> None:
-    """It begins with its own schema, and its rows are packed. A message with one is refused."""
-    schema, stream = make_schema({"id": "long", "text": "string"}), io.BytesIO()
-    rows = [{"id": number, "text": "t"} for number in range(3)]
-    fastavro.writer(stream, fastavro.parse_schema(json.loads(schema)), rows, codec=codec)
-    for header in (False, True):
-        coding = AvroCoding(schemas={0: (schema,)}, header=header)
-        _, (why,) = decode_values(coding, [stream.getvalue()], pa.schema({"id": pa.int64()}))
-        assert why is not None
-        assert (
-            "expected the magic byte 0, got 79" in why
-            if header
-            else why.startswith("the value is not Avro of its schema")
-        )
-
-
-def test_files_of_avro_are_no_format_of_files() -> None:
-    """The error lists the formats that are."""
-    with pytest.raises(ValueError, match="format: expected json, csv, parquet, text, got 'avro'"):
-        Files(path="in", format="avro")

@@ -135,7 +135,7 @@ def test_a_whole_table_is_exact(spark: SparkSession, tmp_path: Path, places: boo
     assert {name: (known[name], ours.get(name)) for name in known if known[name] != ours.get(name)} == {}
 
 
-@pytest.mark.parametrize("more", [{}, {"options": {"multiLine": True}}, {"on_change": {"other": "rescue"}}], ids=str)
+@pytest.mark.parametrize("more", [{}, {"options": {"multiLine": True}}], ids=str)
 def test_a_malformed_table_is_exact_or_refused(spark: SparkSession, tmp_path: Path, more: dict[str, Any]) -> None:
     """Each row is one of Spark's rows, and the reason of each refused line is a sentence. No line is lost."""
     folder = write_tables(tmp_path / "in", MALFORMED, {"LF": "\n", "CRLF": "\r\n"})

@@ -31,7 +31,7 @@ FIELDS = [
 ]  # fmt: skip
 """Fields in the manner of csv-spectrum, and rare characters."""
 SCHEMA = "id int, text string, last string"
-OPTIONS: list[dict[str, Any]] = [{}, {"sep": ";"}, {"comment": "#"}, {"lineSep": "\n"}]
+OPTIONS: list[dict[str, Any]] = [{}, {"sep": ";"}, {"comment": "#"}]
 RARE = [
     "a",
     "b",

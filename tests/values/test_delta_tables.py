@@ -202,11 +202,6 @@ def build_commits_without_rows(spark: SparkSession, folder: Path) -> int:
     return 2
 
 
-def build_no_rows(spark: SparkSession, folder: Path) -> int:
-    DeltaTable.create(str(folder), TYPED.schema)
-    return 0
-
-
 def build_overwritten(spark: SparkSession, folder: Path) -> int:
     append(folder, 1, 2, 3)
     write_deltalake(str(folder), pa.table({"id": [4], "note": ["n4"]}), mode="overwrite")
@@ -313,54 +308,20 @@ def break_line(folder: Path) -> None:
     (folder / "_delta_log" / f"{2:020}.json").write_text('{"add": {"path": "a')
 
 
-def break_bytes(folder: Path) -> None:
-    (folder / "_delta_log" / f"{2:020}.json").write_bytes(b"\xff\xfe\0{")
-
-
 def break_no_log(folder: Path) -> None:
     shutil.rmtree(folder / "_delta_log")
-
-
-def break_path(folder: Path) -> None:
-    change_log(folder, 2, lambda actions: find_action(actions, "add").pop("path"))
 
 
 def break_schema(folder: Path) -> None:
     change_log(folder, 0, lambda actions: find_action(actions, "metaData").pop("schemaString"))
 
 
-def break_type(folder: Path) -> None:
-    def change(actions: list[dict[str, Any]]) -> None:
-        found = find_action(actions, "metaData")
-        found["schemaString"] = found["schemaString"].replace('"long"', '"longer"')
-
-    change_log(folder, 0, change)
-
-
-def break_no_metadata(folder: Path) -> None:
-    change_log(folder, 0, lambda actions: actions.remove(next(each for each in actions if "metaData" in each)))
-
-
-def break_no_protocol(folder: Path) -> None:
-    change_log(folder, 0, lambda actions: actions.remove(next(each for each in actions if "protocol" in each)))
-
-
 def break_future_protocol(folder: Path) -> None:
     change_log(folder, 0, lambda actions: find_action(actions, "protocol").update(minReaderVersion=99))
 
 
-def break_unknown_feature(folder: Path) -> None:
-    features = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["new"], "writerFeatures": ["new"]}
-    change_log(folder, 0, lambda actions: find_action(actions, "protocol").update(features))
-
-
 def break_missing_file(folder: Path) -> None:
     next(folder.glob("*.parquet")).unlink()
-
-
-def break_cut_file(folder: Path) -> None:
-    file = next(folder.glob("*.parquet"))
-    file.write_bytes(file.read_bytes()[:-50])
 
 
 def break_noise(folder: Path) -> None:

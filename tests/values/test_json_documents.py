@@ -33,7 +33,6 @@ WAYS: dict[str, tuple[dict[str, Any], bool]] = {
     "straight": ({}, False),
     "decided": ({}, True),
     "other values are rescued": ({"on_change": {"other": "rescue"}}, True),
-    "extra keys are rescued": ({"on_change": {"extra": "rescue"}}, False),
     "broken lines are rescued": ({"on_change": {"corrupt": "rescue"}}, True),
     "an encoding is given": ({"options": {"encoding": "UTF-8"}}, False),
 }
@@ -196,7 +195,7 @@ def check(read: Read, measure: Mapping[int, Mapping[str, Any]], cases: Mapping[i
     assert list_unclear(read.refused) == []
 
 
-@pytest.mark.parametrize("way", ["straight", "decided", "other values are rescued"])
+@pytest.mark.parametrize("way", ["straight", "decided"])
 def test_a_document_in_a_file_of_its_own_is_exact_or_refused(spark: SparkSession, tmp_path: Path, way: str) -> None:
     """Such a document may have several lines. A file with a broken one is refused whole."""
     (folder := tmp_path / "in").mkdir()

@@ -15,6 +15,7 @@ from destinations.destination import Demands, Misfit, Rule
 from origins.batch_rows import FrameRows
 from stages.conformance import StageConformance, begin
 from stages.stage import Stage
+from tests.stages.checks import KEEPS, REFUSALS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -150,13 +151,6 @@ class TestWhatRowsLack:
         table.ensure_place(spark, rows.schema)
         assert table.demands(spark, rows.schema) == []
 
-    def test_a_missing_struct_lacks_its_required_fields(self, spark: SparkSession, tmp_path: Path) -> None:
-        """Delta requires a NOT NULL field even if the struct around it may be NULL."""
-        table = Delta(path=str(tmp_path / "t")).open()
-        make_table(spark, table, "id bigint, s struct<a: int NOT NULL>")
-        with pytest.raises(Misfit, match=r"s\.a: the table needs a value in every row"):
-            table.ensure_place(spark, spark.range(1).schema)
-
 
 class TestCost:
     def test_a_table_without_demands_needs_no_stage(self, spark: SparkSession, tmp_path: Path) -> None:
@@ -183,9 +177,8 @@ class TestCost:
             table.ensure_place(spark, spark.createDataFrame([], "id bigint, k bigint").schema)
 
 
-@pytest.mark.connect
-class TestAsAStage(StageConformance):
-    """Demands keep the contract of every stage."""
+class AsAStage(StageConformance):
+    """Demands that refuse most of the rows."""
 
     schema = "a int, b string"
     rows = ((1, "x"), (None, "x"), (2, None), (-1, "long"), (3, "y"))
@@ -197,6 +190,13 @@ class TestAsAStage(StageConformance):
                 Rule(code="B", holds="b is null or length(b) < 2", reason="b is wrong", shows=["A", "b"]),
             ]
         )
+
+
+@pytest.mark.connect
+@pytest.mark.parametrize("check", [*KEEPS, *REFUSALS])
+def test_demands_keep_the_promises_of_a_stage(spark: SparkSession, check: str) -> None:
+    """They refuse rows as the stage `require` does."""
+    getattr(AsAStage(), check)(spark)
 
 
 def test_a_rule_that_depends_on_the_time_is_not_repeatable() -> None:

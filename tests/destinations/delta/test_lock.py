@@ -40,16 +40,6 @@ from destinations.delta.lock import hold_table
 with hold_table(Path(sys.argv[1]), patience=0.0) as held:
     print(held, flush=True)
 """
-COUNTER = """
-import sys
-from pathlib import Path
-from destinations.delta.lock import hold_table
-
-counter = Path(sys.argv[2])
-for _ in range(100):
-    with hold_table(Path(sys.argv[1])):
-        counter.write_text(str(int(counter.read_text()) + 1))
-"""
 
 
 @pytest.fixture
@@ -136,18 +126,6 @@ def test_a_waiting_process_gets_its_turn(table: Path) -> None:
         assert not is_free(table)
 
 
-def test_two_processes_lose_no_update(table: Path, tmp_path: Path) -> None:
-    """Each of two processes reads a counter, adds one and writes it back a hundred times.
-
-    The counter ends at two hundred.
-    """
-    counter = tmp_path / "counter"
-    counter.write_text("0")
-    with start_process(COUNTER, table, counter) as one, start_process(COUNTER, table, counter) as two:
-        assert (one.wait(), two.wait()) == (0, 0)
-    assert counter.read_text() == "200"
-
-
 def test_a_table_is_made_by_one_process_at_a_time(tmp_path: Path) -> None:
     """A process that makes a table waits for another process that makes one below the same folder."""
     table = tmp_path / "not" / "yet"
@@ -174,12 +152,6 @@ def test_a_missing_table_is_an_error(tmp_path: Path) -> None:
     """The lock makes no folder."""
     with pytest.raises(DestinationError, match="is missing"), hold_table(tmp_path / "gone"):
         pass
-
-
-def test_the_lock_leaves_no_file(table: Path) -> None:
-    """The table's folders hold the same files as before."""
-    assert is_free(table)
-    assert [path.name for path in table.rglob("*")] == ["_delta_log"]
 
 
 def test_without_file_locks_writes_continue_with_a_warning(
@@ -251,16 +223,6 @@ def test_a_file_uncommitted_at_two_checks_belongs_to_a_waiting_writer(shared: Pa
     assert [strangers.wait(), strangers.wait()] == [False, True]
     (shared / "_delta_log" / f"{2:020}.json").write_text('{"add":{"path":"part-a.parquet"}}\n')
     assert [strangers.wait(), strangers.wait()] == [False, False]
-
-
-@pytest.mark.parametrize("line", ['{"add":{"pa', '{"add":5}', '{"add":{}}'])
-def test_a_version_that_cannot_be_parsed_is_named(shared: Path, line: str) -> None:
-    """Another writer left it in the log."""
-    strangers = ForeignWrites(shared)
-    strangers.wait()
-    (shared / "_delta_log" / f"{1:020}.json").write_text(line)
-    with pytest.raises(DestinationError, match=f"Version 1 in the log of the Delta table {shared} "):
-        strangers.wait()
 
 
 def test_lines_of_a_log_end_only_where_json_ends_them(shared: Path) -> None:

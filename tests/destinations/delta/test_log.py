@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -44,25 +45,6 @@ def put_version(log: LocalLog, version: int, info: Mapping[str, Any] | None = No
 def list_versions(log: LocalLog, after: int) -> list[int]:
     """Return the versions that the log lists."""
     return [each.version for each in log.list_commits(NO_SPARK, after)]
-
-
-@pytest.mark.parametrize(
-    "metadata",
-    [
-        ["a"],
-        "a",
-        5,
-        {"id": "a"},
-        {"schemaString": '{"fields": []}'},
-        {"id": "a", "schemaString": "{"},
-        {"id": "a", "schemaString": "{}"},
-        {"id": "a", "schemaString": None},
-    ],
-    ids=str,
-)
-def test_a_checksum_without_whole_metadata_is_not_used(metadata: object) -> None:
-    """The log has the metadata too."""
-    assert parse_metadata(json.dumps({"metadata": metadata})) == {}
 
 
 def make_commit(text: str, operation: str = "WRITE", **parameters: str) -> LogCommit:
@@ -154,42 +136,27 @@ def test_a_merge_has_the_label_of_its_clause_or_else_of_its_metadata(
     assert [name for name, label in labels.items() if found.has_label(label.key)] == [expected]
 
 
-def test_a_commit_gives_its_rows_and_bytes(log: LocalLog) -> None:
-    """Both come from the metrics of the commit."""
-    metrics = {"numOutputRows": "9007199254740993", "numOutputBytes": "12"}
-    put_version(log, 0, {"operation": "WRITE", "operationMetrics": metrics})
+MEASURED: list[tuple[str, dict[str, str] | None, Written]] = [
+    ("WRITE", {"numOutputRows": "9007199254740993", "numOutputBytes": "12"}, Written(rows=9007199254740993, bytes=12)),
+    ("WRITE", None, Written(rows=None)),
+    ("WRITE", {"numOutputRows": "5", "numCopiedRows": "3", "numOutputBytes": "9"}, Written(rows=2, bytes=9)),
+    ("WRITE", {"numOutputRows": "0", "numCopiedRows": "0", "numOutputBytes": "9"}, Written(rows=None, bytes=9)),
+    ("WRITE", {"numOutputRows": "0", "numCopiedRows": "0", "numOutputBytes": "0"}, Written(rows=0, bytes=0)),
+    ("MERGE", {"numSourceRows": "3", "numOutputRows": "900", "numTargetBytesAdded": "7"}, Written(rows=3, bytes=7)),
+]
+
+
+@pytest.mark.parametrize(("operation", "metrics", "expected"), MEASURED)
+def test_a_commit_gives_its_rows_and_bytes(
+    log: LocalLog, operation: str, metrics: dict[str, str] | None, expected: Written
+) -> None:
+    """Copied rows do not count, and a merge has the rows of its source. Without metrics the rows are unknown.
+
+    So are the rows of files without statistics.
+    """
+    put_version(log, 0, {"operation": operation, "operationMetrics": metrics})
     (found,) = log.list_commits(NO_SPARK, -1)
-    assert found.measure_written() == Written(rows=9007199254740993, bytes=12, version=0)
-
-
-def test_a_commit_without_metrics_gives_no_rows(log: LocalLog) -> None:
-    """Wherry does not guess the rows if metrics are switched off."""
-    put_version(log, 0, {"operation": "WRITE", "operationMetrics": None})
-    (found,) = log.list_commits(NO_SPARK, -1)
-    assert found.measure_written() == Written(rows=None, version=0)
-
-
-@pytest.mark.parametrize(
-    ("metrics", "rows"),
-    [
-        ({"numOutputRows": "5", "numCopiedRows": "3", "numOutputBytes": "9"}, 2),
-        ({"numOutputRows": "0", "numCopiedRows": "0", "numOutputBytes": "9"}, None),
-        ({"numOutputRows": "0", "numCopiedRows": "0", "numOutputBytes": "0"}, 0),
-    ],
-)
-def test_copied_rows_are_not_counted(log: LocalLog, metrics: Mapping[str, str], rows: int | None) -> None:
-    """A replacement writes the rows beside the replaced ones again. Files without statistics leave the rows unknown."""
-    put_version(log, 0, {"operation": "WRITE", "operationMetrics": metrics})
-    (found,) = log.list_commits(NO_SPARK, -1)
-    assert found.measure_written().rows == rows
-
-
-def test_a_merge_counts_the_rows_of_its_source(log: LocalLog) -> None:
-    """A merge delivers the rows of its source, not the rows that it rewrites."""
-    metrics = {"numSourceRows": "3", "numOutputRows": "900", "numTargetBytesAdded": "7"}
-    put_version(log, 0, {"operation": "MERGE", "operationMetrics": metrics})
-    (found,) = log.list_commits(NO_SPARK, -1)
-    assert found.measure_written() == Written(rows=3, bytes=7, version=0)
+    assert found.measure_written() == replace(expected, version=0)
 
 
 def test_a_tag_lists_the_labels_of_a_write() -> None:
@@ -321,12 +288,10 @@ def list_compared(log: LocalLog | SparkLog, spark: SparkSession, after: int) -> 
 @pytest.mark.parametrize(
     "columns",
     [
-        "id long, name string",
-        "id long not null, `a b.c` struct<x: int, y: array<string>>, m map<string, date>",
-        "short varchar(3), fixed char(2), inside struct<v: varchar(5)>",
-        "id long, twice long generated always as (id * 2), number long generated always as identity",
-        "id long, name string default 'nobody'",
-        "id long, day date) using delta partitioned by (day",
+        "id long not null, `a b.c` struct<x: int, y: array<string>>, m map<string, date>, short varchar(3), "
+        "fixed char(2), inside struct<v: varchar(5)>, twice long generated always as (id * 2), "
+        "number long generated always as identity, name string default 'nobody', day date) "
+        "using delta partitioned by (day",
         "id long, day date) using delta cluster by (day",
     ],
 )
@@ -336,11 +301,10 @@ def test_a_table_read_from_its_log_equals_the_one_read_by_spark(
     """The id, location, properties, version and demands of the columns are equal."""
     folder = tmp_path / "the table's 50%"
     name = f"delta.`{folder}`"
-    using = "" if "using" in columns else "using delta"
+
     features = "'delta.feature.allowColumnDefaults' = 'supported', 'delta.columnMapping.mode' = 'name', 'mine' = 'x'"
-    spark.sql(f"create table {name} ({columns}) {using} tblproperties ({features})")
-    if columns.startswith("id"):
-        spark.sql(f"alter table {name} add constraint some check (id > 0)")
+    spark.sql(f"create table {name} ({columns}) tblproperties ({features})")
+    spark.sql(f"alter table {name} add constraint some check (id > 0)")
     by_spark = TargetTable.find(spark, name)
     monkeypatch.setattr(type(spark), "sql", refuse_spark)
     by_log = TargetTable.find(spark, name, folder)
@@ -349,23 +313,23 @@ def test_a_table_read_from_its_log_equals_the_one_read_by_spark(
     assert read_facts(spark, by_log) == read_facts(spark, by_spark)
 
 
-@pytest.mark.spark
-def test_a_local_spark_is_not_asked_what_it_sees(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So the fence of an open batch does not wait for the first query of a new Spark."""
-    orders = Delta(path=str(tmp_path / "orders")).open()
-    identity = orders.ensure_place(spark, spark.range(1).schema)
-    monkeypatch.setattr(type(spark), "sql", refuse_spark)
-    monkeypatch.setattr(type(spark), "read", property(refuse_spark))
-    behind = Delta(path=str(tmp_path / "orders")).open()
-    behind.fence(spark, "token")
-    assert behind.find(spark, make_label(), identity) is None
-    assert LocalLog(tmp_path / "orders").read_metadata(spark)["configuration"]["wherry.fence"] == "token"
+WITHOUT_METADATA = (
+    "[]",
+    '"a"',
+    '{"id": "a"}',
+    '{"id": "a", "schemaString": "{}"}',
+    '{"id": "a", "schemaString": null}',
+)
 
 
-@pytest.mark.parametrize("torn", [b"", b'{"metadata": {"id"', b"\x00" * 40, b"1", b"null", b"\xff", b"{}"])
-def test_a_torn_checksum_gives_no_metadata(tmp_path: Path, torn: bytes) -> None:
+@pytest.mark.parametrize(
+    "torn",
+    [
+        *(b"", b'{"metadata": {"id"', b"\x00" * 40, b"1", b"null", b"\xff", b"{}"),
+        *(f'{{"metadata": {each}}}'.encode() for each in WITHOUT_METADATA),
+    ],
+)
+def test_a_checksum_without_whole_metadata_is_not_used(tmp_path: Path, torn: bytes) -> None:
     """Delta needs no checksum, and the log has the same data."""
     (tmp_path / "_delta_log").mkdir()
     log = LocalLog(tmp_path)

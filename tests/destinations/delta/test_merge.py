@@ -32,19 +32,9 @@ if TYPE_CHECKING:
     from stages.rows import Rows
 
 TAG = "spark.databricks.delta.commitInfo.userMetadata"
-KEYS = {"test_values_keep_their_type_and_value": "long", "test_columns_may_have_any_name": "a.b"}
-"""The keys of the suite's rows where the key is not `id`."""
 
 
-@pytest.mark.spark
-@pytest.mark.variant
-@pytest.mark.connect
-class TestMerge(RememberingConformance):
-    @pytest.fixture
-    def destination(self, tmp_path: Path, request: pytest.FixtureRequest) -> Delta:
-        keys = [KEYS.get(request.node.name, "id")]
-        return Delta(path=str(tmp_path / "orders"), mode="merge", keys=keys)
-
+class Merge(RememberingConformance):
     def content(self, spark: SparkSession, destination: Delta) -> list[Row]:
         return read_rows(spark, destination.open())
 
@@ -52,6 +42,36 @@ class TestMerge(RememberingConformance):
         """Rows with the same key become one row."""
         once = [row for place, row in enumerate(rows) if row not in rows[:place]]
         super().holds(spark, destination, once)
+
+
+class FewMerged(Merge):
+    """Few rows, which are merged from memory."""
+
+    def rows(self, frame: DataFrame) -> FrameRows:
+        return FrameRows(frame, 0)
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+@pytest.mark.parametrize(
+    ("suite", "check", "key"),
+    [
+        (Merge, "test_values_keep_their_type_and_value", "long"),
+        (FewMerged, "test_values_keep_their_type_and_value", "long"),
+        (Merge, "test_columns_may_have_any_name", "a.b"),
+        (Merge, "test_a_write_that_fails_leaves_nothing", "id"),
+        (Merge, "test_equal_rows_of_another_batch_are_written_too", "id"),
+        (Merge, "test_threads_write_at_the_same_time", "id"),
+        (Merge, "test_a_written_batch_is_found_with_its_count", "id"),
+        (Merge, "test_each_of_several_labels_is_found", "id"),
+        (Merge, "test_a_write_that_began_before_a_fence_does_not_land", "id"),
+    ],
+)
+def test_a_merge_keeps_the_promises_of_an_append(
+    spark: SparkSession, tmp_path: Path, suite: type[Merge], check: str, key: str
+) -> None:
+    """Only rows with the same key become one."""
+    getattr(suite(), check)(spark, Delta(path=str(tmp_path / "orders"), mode="merge", keys=[key]))
 
 
 @pytest.fixture
@@ -71,7 +91,6 @@ CHANGE = "id bigint, at bigint, op string, note string"
 
 
 @pytest.mark.spark
-@pytest.mark.variant
 class TestWhoWins:
     def test_the_highest_in_sequence_wins(self, spark: SparkSession, latest: OpenDelta) -> None:
         """An older row changes nothing, even as a delete. A row as old as the table's row replaces it."""
@@ -173,10 +192,9 @@ class TestCommits:
         assert {table.name for table in spark.catalog.listTables()} == before
 
     @pytest.mark.connect
-    @pytest.mark.every_case
-    @pytest.mark.parametrize("name", ["orders", 'it\'s "so"', "a\\'b\n#7 ${x} = %41+", "für 表" * 40])
-    def test_the_statement_carries_the_whole_label(self, spark: SparkSession, latest: OpenDelta, name: str) -> None:
+    def test_the_statement_carries_the_whole_label(self, spark: SparkSession, latest: OpenDelta) -> None:
         """Names of any characters and of any length are found, in the table's files and by Spark."""
+        name = "it's \"so\" a\\'b\n#7 ${x} = %41+" + "für 表" * 40
         latest.ensure_place(spark, make_schema(spark))
         mine = make_label(destination=name)
         latest.write(spark, FrameRows(spark.createDataFrame([(1, 1, "U", "")], CHANGE)), [mine])

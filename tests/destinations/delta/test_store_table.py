@@ -91,12 +91,6 @@ def test_the_versions_name_their_batches(s3: S3, url: StoreUrl) -> None:
     assert s3.proxy.count() == {"LIST": 1, "GET": 2}
 
 
-def test_a_write_is_found_by_its_label(url: StoreUrl) -> None:
-    """The result has its rows and its version."""
-    written = find_table(url).find_written(SPARK, "p2/orders", -1)
-    assert (written.rows, written.version) == (2, 1)
-
-
 def test_spark_reads_what_this_process_may_not_read(s3: S3, url: StoreUrl) -> None:
     """Spark may have rights that this process does not have."""
     log = find_table(url).log

@@ -126,16 +126,6 @@ class FoundRow:
         return [self._row]
 
 
-def test_a_write_is_found_by_its_label(table: TargetTable) -> None:
-    """The rows are counted by its commit. Commits before and after it do not matter."""
-    ours = make_label()
-    append_rows(locate_folder(table), 1)
-    append_rows(locate_folder(table), 5, make_tag([ours]))
-    append_rows(locate_folder(table), 2)
-    found = table.find_written(NO_SPARK, ours.key, 0)
-    assert (found.rows, found.version) == (5, 2)
-
-
 def test_a_write_without_a_commit_has_no_rows(table: TargetTable) -> None:
     """Commits with other labels do not count, and versions older than the write are not read."""
     ours, other = make_label(), make_label()

@@ -63,15 +63,6 @@ class TestFileAppendOfFilesThatAreThere(DirectWriterConformance):
 
 
 @pytest.mark.spark
-class TestFileAppendOfRowsInThisProcess(DirectWriterConformance):
-    def writer(self) -> FileAppend:
-        return FileAppend()
-
-    def rows(self, frame: DataFrame, folder: Path) -> TableRows:
-        return TableRows(frame.sparkSession, frame.toArrow())
-
-
-@pytest.mark.spark
 class TestFileAppendOfFewRowsThatSparkComputes(DirectWriterConformance):
     def writer(self) -> FileAppend:
         return FileAppend(collects=9)
@@ -123,13 +114,6 @@ class TestFileAppendOfRowsThatSparkComputes(DirectWriterConformance):
             self.writer().write(append)
             assert read_statistics(orders) == read_statistics(sparks)
         assert read == [(("a.b", "c`d"),), (), ()]
-
-    @pytest.mark.parametrize("value", ["double('NaN')", "float('NaN')"])
-    def test_a_file_with_nan_has_no_bounds(self, spark: SparkSession, tmp_path: Path, value: str) -> None:
-        """Some readers order NaN above all numbers, and others do not order it."""
-        orders = Delta(path=str(tmp_path / "orders")).open()
-        self.append(orders, spark.range(0, 3, 1, 1).selectExpr("id", f"{value} AS ratio"), tmp_path / "rows")
-        assert read_statistics(orders) == [{"numRecords": 3, "nullCount": {"id": 0, "ratio": 0}}]
 
 
 @pytest.mark.spark

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 NO_SPARK = cast("SparkSession", None)
 MANIFEST = f"exports/{MANIFESTS}/"
-REFUSED: tuple[Effect, ...] = ("refuse", "collide", "refuse_late", "collide_late")
+REFUSED: tuple[Effect, ...] = ("refuse", "collide_late")
 
 
 class OpenUnsparked(OpenFiles):
@@ -97,21 +97,27 @@ class Exports:
         return sorted(keys - own)
 
 
+@pytest.fixture
+def exports(s3: S3) -> Exports:
+    return Exports(s3)
+
+
 @pytest.fixture(params=["s3", "azure"])
-def exports(request: pytest.FixtureRequest) -> Exports:
+def everywhere(request: pytest.FixtureRequest) -> Exports:
+    """A folder in a store of each kind, for the tests of what the stores do differently."""
     return Exports(request.getfixturevalue(request.param))
 
 
-def test_a_reader_of_the_manifests_sees_each_batch_once(exports: Exports) -> None:
+def test_a_reader_of_the_manifests_sees_each_batch_once(everywhere: Exports) -> None:
     """Each manifest has a line for each file. A second write of a batch is refused."""
-    opened, identity = exports.make()
+    opened, identity = everywhere.make()
     first, second = make_label(lane="a/b", number=1), make_label(number=2)
     assert opened.write(NO_SPARK, make_rows(1, 2), [first]) == Written(rows=2, bytes=4)
     assert opened.write(NO_SPARK, make_rows(3), [second]) == Written(rows=1, bytes=2)
     with pytest.raises(DestinationError, match="the batch is there already"):
-        exports.open().write(NO_SPARK, make_rows(1, 2), [first])
-    assert (exports.read(), exports.list_leftovers()) == ([1, 2, 3], [])
-    assert exports.open().find(NO_SPARK, first, identity) == Written(rows=2, bytes=4)
+        everywhere.open().write(NO_SPARK, make_rows(1, 2), [first])
+    assert (everywhere.read(), everywhere.list_leftovers()) == ([1, 2, 3], [])
+    assert everywhere.open().find(NO_SPARK, first, identity) == Written(rows=2, bytes=4)
 
 
 def test_the_files_of_a_batch_are_found_by_its_label(exports: Exports) -> None:
@@ -128,12 +134,12 @@ def test_the_files_of_a_batch_are_found_by_its_label(exports: Exports) -> None:
     assert manifests.locate(make_label(number=1)) is None
 
 
-def test_a_batch_without_rows_leaves_no_object(exports: Exports) -> None:
+def test_a_batch_without_rows_leaves_no_object(everywhere: Exports) -> None:
     """It has no manifest either."""
-    opened, identity = exports.make()
+    opened, identity = everywhere.make()
     mine = make_label()
     assert opened.write(NO_SPARK, make_rows(), [mine]).rows == 0
-    assert (exports.read(), exports.list_leftovers()) == ([], [])
+    assert (everywhere.read(), everywhere.list_leftovers()) == ([], [])
     assert opened.find(NO_SPARK, mine, identity) is None
 
 
@@ -187,37 +193,28 @@ def kill_at(patched: pytest.MonkeyPatch, owner: type, step: str, *, afterwards: 
     patched.setattr(ObjectStore, "delete", lambda *_: None)
 
 
-def test_a_writer_stopped_after_its_manifest_keeps_its_files(exports: Exports, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does not know the result of the request, so it deletes nothing."""
-    opened, _ = exports.make()
-    kill_at(monkeypatch, ObjectStore, "take", afterwards=True)
-    with pytest.raises(KeyboardInterrupt):
-        opened.write(NO_SPARK, make_rows(1), [make_label()])
-    assert exports.read() == [1]
-
-
 @pytest.mark.promise("CD-22")
 @pytest.mark.parametrize("effect", ["lose_answer", "deny"])
-def test_a_manifest_whose_answer_was_lost_counts_once(exports: Exports, effect: Effect) -> None:
+def test_a_manifest_whose_answer_was_lost_counts_once(everywhere: Exports, effect: Effect) -> None:
     """The write succeeds, since the manifest shows which writer made it."""
-    (opened, identity), mine = exports.make(), make_label()
-    fault = exports.store.proxy.add(Fault(effect, "PUT", MANIFEST))
+    (opened, identity), mine = everywhere.make(), make_label()
+    fault = everywhere.store.proxy.add(Fault(effect, "PUT", MANIFEST))
     assert opened.write(NO_SPARK, make_rows(1), [mine]).rows == 1
-    assert (fault.hits, exports.read(), exports.list_leftovers()) == (1, [1], [])
+    assert (fault.hits, everywhere.read(), everywhere.list_leftovers()) == (1, [1], [])
     assert opened.find(NO_SPARK, mine, identity) == Written(rows=1, bytes=2)
 
 
 @pytest.mark.promise("CD-22")
 @pytest.mark.parametrize("effect", REFUSED)
 @pytest.mark.parametrize("key", ["exports/_taken", "exports/_wherry.json", "/_writing/", "=.*/_wherry.json", MANIFEST])
-def test_a_refused_request_loses_and_doubles_nothing(exports: Exports, key: str, effect: Effect) -> None:
+def test_a_refused_request_loses_and_doubles_nothing(everywhere: Exports, key: str, effect: Effect) -> None:
     """The store may refuse any object of a batch, without or after writing it."""
-    fault, mine = exports.store.proxy.add(Fault(effect, "PUT", key)), make_label()
-    opened, identity = exports.make()
+    fault, mine = everywhere.store.proxy.add(Fault(effect, "PUT", key)), make_label()
+    opened, identity = everywhere.make()
     assert opened.write(NO_SPARK, make_rows(1, 2), [mine]) == Written(rows=2, bytes=4)
-    assert (fault.hits, exports.read(), exports.list_leftovers()) == (1, [1, 2], [])
-    assert exports.open().find(NO_SPARK, mine, identity) == Written(rows=2, bytes=4)
-    account = exports.open().destination.account(lambda: NO_SPARK, "conformance")
+    assert (fault.hits, everywhere.read(), everywhere.list_leftovers()) == (1, [1, 2], [])
+    assert everywhere.open().find(NO_SPARK, mine, identity) == Written(rows=2, bytes=4)
+    account = everywhere.open().destination.account(lambda: NO_SPARK, "conformance")
     assert account is not None
     assert [(each.rows, each.loss) for each in account.brought] == [(2, None)]
 
@@ -302,10 +299,10 @@ def test_a_store_that_fails_during_the_manifest_leaves_the_batch_in_doubt(
 
 
 @pytest.mark.promise("CD-22")
-def test_only_one_of_several_writers_of_a_batch_succeeds(exports: Exports) -> None:
+def test_only_one_of_several_writers_of_a_batch_succeeds(everywhere: Exports) -> None:
     """The others report that the batch exists, and delete their files."""
     mine, start = make_label(), threading.Barrier(6)
-    openeds = [exports.make()[0] for _ in range(6)]
+    openeds = [everywhere.make()[0] for _ in range(6)]
 
     def write(number: int) -> bool:
         start.wait()
@@ -317,7 +314,7 @@ def test_only_one_of_several_writers_of_a_batch_succeeds(exports: Exports) -> No
 
     with ThreadPoolExecutor(6) as pool:
         assert sorted(pool.map(write, range(6))) == [False] * 5 + [True]
-    assert (exports.read(), exports.list_leftovers()) == ([7, 8], [])
+    assert (everywhere.read(), everywhere.list_leftovers()) == ([7, 8], [])
 
 
 @contextmanager
@@ -384,16 +381,16 @@ def test_a_manifest_request_delayed_past_a_fence_is_refused(s3: S3, asks: bool) 
     assert (exports.read(), exports.list_leftovers()) == ([], [])
 
 
-def test_a_fence_keeps_the_files_of_a_published_attempt(exports: Exports, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fence_keeps_the_files_of_a_published_attempt(everywhere: Exports, monkeypatch: pytest.MonkeyPatch) -> None:
     """The attempt's writer has not yet deleted its note of the attempt."""
-    (opened, _), taker = exports.make(), exports.open()
+    (opened, _), taker = everywhere.make(), everywhere.open()
     with pause_before(monkeypatch, ObjectStore, "delete") as (come, let_go), ThreadPoolExecutor(1) as pool:
         write = pool.submit(opened.write, NO_SPARK, make_rows(1), [make_label()])
         assert come.wait(60)
         taker.fence(NO_SPARK, "token")
         let_go()
         assert write.result(60).rows == 1
-    assert (exports.read(), exports.list_leftovers()) == ([1], [])
+    assert (everywhere.read(), everywhere.list_leftovers()) == ([1], [])
 
 
 def test_only_the_last_run_that_claimed_a_batch_may_write_it(exports: Exports) -> None:
@@ -424,23 +421,17 @@ def test_another_folder_in_the_same_place_proves_nothing(exports: Exports) -> No
         opened.write(NO_SPARK, make_rows(1), [make_label()])
 
 
-def test_a_batch_opened_before_manifests_existed_is_written_again(exports: Exports) -> None:
-    """An earlier version of Wherry recorded no id of the folder, and could not find a batch."""
-    opened, identity = exports.make()
-    assert opened.find(NO_SPARK, make_label(), Identity(place=identity.place)) is None
-
-
-def test_an_account_shows_each_batch_and_its_losses(exports: Exports) -> None:
+def test_an_account_shows_each_batch_and_its_losses(everywhere: Exports) -> None:
     """It compares the sizes of the files in each manifest. Files of other writers do not count."""
-    opened, identity = exports.make()
+    opened, identity = everywhere.make()
     labels = [make_label(number=number) for number in (1, 2, 3)]
     for number, label in enumerate(labels):
         opened.write(NO_SPARK, make_rows(number, number), [label])
-    exports.bucket.put_new("exports/_lane=0/_batch=00000001-0/part-0", b"9\n")
-    gone, changed = (list_files(exports, label) for label in labels[:2])
-    exports.bucket.delete(gone)
-    exports.bucket.delete(changed[:1])
-    account = exports.open().destination.account(lambda: NO_SPARK, "conformance")
+    everywhere.bucket.put_new("exports/_lane=0/_batch=00000001-0/part-0", b"9\n")
+    gone, changed = (list_files(everywhere, label) for label in labels[:2])
+    everywhere.bucket.delete(gone)
+    everywhere.bucket.delete(changed[:1])
+    account = everywhere.open().destination.account(lambda: NO_SPARK, "conformance")
     assert account is not None
     shown = {batch.label.number: (batch.rows, batch.loss and batch.loss.code) for batch in account.brought}
     assert shown == {1: (2, "FILE_GONE"), 2: (2, "FILE_CHANGED"), 3: (2, None)}
@@ -500,7 +491,6 @@ def test_an_account_of_a_missing_folder_reports_that(s3: S3) -> None:
     ("fault", "words"),
     [
         (Fault("disregard", "PUT", times=None), "lets a new object replace another one"),
-        (Fault("lack", "PUT", times=None), "lets a new object replace another one"),
         (Fault("forbid", "PUT", times=None), "no right to do that"),
     ],
 )
@@ -554,15 +544,7 @@ class Uploaded(Files):
         return OpenUploaded(self)
 
 
-@pytest.mark.spark
-@pytest.mark.promise("CD-22")
-class TestManifests(RememberingConformance):
-    @pytest.fixture
-    def destination(self, tmp_path: Path, s3: S3) -> Files:
-        made = Uploaded(path=Exports(s3).url)
-        made.__dict__["local"] = tmp_path
-        return made
-
+class Manifests(RememberingConformance):
     def content(self, spark: SparkSession, destination: Files) -> Sequence[Row]:
         """Return the rows in the files that the manifests name."""
         bucket, folder = open_bucket(destination.path), Path(destination.__dict__["local"], "read")
@@ -573,3 +555,22 @@ class TestManifests(RememberingConformance):
                 (folder / f"{uuid.uuid4().hex}.parquet").write_bytes(bucket.read(get_key(line)))
         found = spark.read.schema(destination.__dict__["schema"]).parquet(str(folder)).collect()
         return [row.asDict(recursive=True) for row in found]
+
+
+@pytest.mark.spark
+@pytest.mark.promise("CD-22")
+@pytest.mark.parametrize(
+    "check",
+    [
+        Manifests.test_every_row_of_every_partition_arrives_and_is_counted,
+        Manifests.test_a_write_that_fails_leaves_nothing,
+        Manifests.test_a_write_that_began_before_a_fence_does_not_land,
+    ],
+)
+def test_files_that_spark_writes_keep_the_promises_of_a_folder(
+    spark: SparkSession, tmp_path: Path, s3: S3, check: Callable[..., None]
+) -> None:
+    """The manifests name the files of Spark's tasks."""
+    made = Uploaded(path=Exports(s3).url)
+    made.__dict__["local"] = tmp_path
+    check(Manifests(), spark, made)

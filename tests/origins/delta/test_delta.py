@@ -22,7 +22,7 @@ from origins.origin import PLACE, Progress
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.variant]
+pytestmark = pytest.mark.spark
 NO_SPARK = cast("SparkSession", None)
 
 
@@ -76,29 +76,20 @@ def map_labels(batches: Sequence[tuple[Span, list[int]]]) -> dict[str, list[int]
 class TestVersions:
     """The versions of a batch."""
 
-    @pytest.mark.parametrize(
-        ("limits", "batches"),
-        [
-            (Limits(), ["versions 0 to 2"]),
-            (Limits(rows=3), ["versions 0 to 1", "version 2"]),
-            (Limits(rows=1), ["version 0", "version 1", "version 2"]),
-            (Limits(files=2), ["versions 0 to 1", "version 2"]),
-            (Limits(bytes=1), ["version 0", "version 1", "version 2"]),
-        ],
-    )
-    def test_a_batch_is_full_when_one_more_version_would_be_too_much(
-        self, spark: SparkSession, table: Path, limits: Limits, batches: list[str]
-    ) -> None:
+    def test_a_batch_is_full_when_one_more_version_would_be_too_much(self, spark: SparkSession, table: Path) -> None:
         """Rows, bytes and files limit a batch.
 
         A version is never split, and a version over the limit is a single batch.
         """
-        backlog, start, found = Delta(path=str(table)).survey(spark, Progress()), None, []
-        while span := backlog.take("0", start, limits):
-            found.append((span.label, span.full))
-            start = span.end
-        assert [label for label, _ in found] == batches
-        assert found[0][1] == (limits != Limits())
+        apart, some = ["version 0", "version 1", "version 2"], ["versions 0 to 1", "version 2"]
+        every = {Limits(): ["versions 0 to 2"], Limits(rows=3): some, Limits(rows=1): apart, Limits(files=2): some}
+        for limits, batches in {**every, Limits(bytes=1): apart}.items():
+            backlog, start, found = Delta(path=str(table)).survey(spark, Progress()), None, []
+            while span := backlog.take("0", start, limits):
+                found.append((span.label, span.full))
+                start = span.end
+            assert [label for label, _ in found] == batches, limits
+            assert found[0][1] == (limits != Limits())
 
     @pytest.mark.connect
     @pytest.mark.promise("X7")
@@ -121,63 +112,17 @@ class TestVersions:
         assert [(read_offset(span.end)[0], rows) for span, rows in found] == [(2, [3, 4, 5]), (5, [6])]
         assert plan_batches(spark, delta, offset=found[-1][0].end) == []
 
-    def test_a_column_added_later_is_null_in_earlier_rows(self, spark: SparkSession, table: Path) -> None:
-        """Every batch of a run has the table's columns at the start of the run."""
-        delta = Delta(path=str(table))
-        run_sql(spark, "ALTER TABLE {t} ADD COLUMN (later int)", table)
-        run_sql(spark, "INSERT INTO {t} VALUES (6, 'n6', 7)", table)
-        backlog = delta.survey(spark, Progress())
-        span = backlog.take("0", None, Limits())
-        assert span is not None
-        rows = delta.fetch(spark, [make_batch(span, backlog.columns)]).frame().collect()
-        assert sorted((row.id, row.later) for row in rows) == [*((each, None) for each in range(6)), (6, 7)]
-
-
-class TestOddTables:
-    """Tables whose files do not hold their rows unchanged."""
-
-    @pytest.mark.connect
-    def test_delta_reads_partitions_mapped_names_and_deletion_vectors(
-        self, spark: SparkSession, tmp_path: Path
-    ) -> None:
-        """The result has exactly the rows that the span's versions added, each with a place."""
-        run_sql(
-            spark,
-            "CREATE TABLE {t} (id int, `a b.ü` string, in struct<`x y`: int>, day date) USING delta "
-            "PARTITIONED BY (day) "
-            "TBLPROPERTIES ('delta.columnMapping.mode' = 'name', 'delta.enableDeletionVectors' = 'true')",
-            tmp_path,
-        )
-        rows = "SELECT id, 'x', named_struct('x y', id), date_add(date '2026-01-01', int(id % 2)) FROM range({}, {})"
-        for start in (0, 10, 20):
-            run_sql(spark, "INSERT INTO {t} " + rows.format(start, start + 10), tmp_path)
-        delta = Delta(path=str(tmp_path))
-        backlog = delta.survey(spark, Progress())
-        after_first: JSON = {"version": 1, "table": backlog.table.id}
-        span = backlog.take("0", after_first, Limits(rows=10))
-        assert span is not None
-        assert span.label == "version 2"
-        found = delta.fetch(spark, [make_batch(span, backlog.columns)], places=True).frame().collect()
-        assert sorted((row.id, row["a b.ü"], row["in"]["x y"], row.day.day) for row in found) == [
-            (each, "x", each, 1 + each % 2) for each in range(10, 20)
-        ]
-        assert {row[PLACE].part for row in found} == set(delta.parts(make_batch(span, backlog.columns)))
-        run_sql(spark, "OPTIMIZE {t}", tmp_path)
-        assert read_ids(spark, delta, span, backlog.columns) == list(range(10, 20))
-
 
 class TestBeginning:
     """The start of a pipeline."""
 
-    @pytest.mark.parametrize("change", ["DELETE FROM {t} WHERE id = 1", "OPTIMIZE {t}"])
-    def test_a_rewritten_table_starts_with_a_snapshot(self, spark: SparkSession, table: Path, change: str) -> None:
+    def test_a_rewritten_table_starts_with_a_snapshot(self, spark: SparkSession, table: Path) -> None:
         """The first batch has all rows as of the last version that removed a file. Later versions follow."""
-        run_sql(spark, change, table)
+        run_sql(spark, "DELETE FROM {t} WHERE id = 1", table)
         append_rows(table, 6)
         append_rows(table, 7)
-        there = [each for each in range(6) if each != 1 or change.startswith("OPTIMIZE")]
         assert map_labels(plan_batches(spark, Delta(path=str(table)), Limits(rows=1))) == {
-            "the table as of version 3": there,
+            "the table as of version 3": [0, 2, 3, 4, 5],
             "version 4": [6],
             "version 5": [7],
         }
@@ -221,28 +166,6 @@ class TestBeginning:
 class TestChanged:
     """A table with changes other than appends."""
 
-    @pytest.mark.promise("SS-23")
-    @pytest.mark.parametrize(
-        "change",
-        [
-            "UPDATE {t} SET note = 'x' WHERE id = 0",
-            "INSERT OVERWRITE {t} VALUES (9, 'n9')",
-            "RESTORE TABLE {t} TO VERSION AS OF 1",
-        ],
-    )
-    def test_a_rewrite_is_an_error_with_a_remedy(self, spark: SparkSession, table: Path, change: str) -> None:
-        """No row is skipped or read twice without a message, and the versions after the rewrite can be read."""
-        delta = Delta(path=str(table))
-        offset = plan_batches(spark, delta)[-1][0].end
-        run_sql(spark, change, table)
-        with pytest.raises(OriginError, match=r"Version 3 \(.*\) of .* changed or deleted existing rows") as error:
-            delta.survey(spark, Progress(offsets={"0": offset}))
-        assert "wherry offsets FILE --lane" in error.value.hint
-        append_rows(table, 10)
-        assert map_labels(plan_batches(spark, delta, offset={"table": read_offset(offset)[1], "version": 3})) == {
-            "version 4": [10]
-        }
-
     def test_a_table_that_was_made_again_is_an_error(self, spark: SparkSession, table: Path) -> None:
         """Its versions start at zero again, and the offset knows the id of its table."""
         delta = Delta(path=str(table))
@@ -264,22 +187,18 @@ class TestChanged:
         with pytest.raises(OriginError, match="is not the table that was read before"):
             delta.survey(spark, Progress(offsets={"0": offset}))
 
-    @pytest.mark.parametrize(
-        ("offset", "says"),
-        [
-            ({"version": 7}, "has no version 7; its newest is 2"),
-            ({"version": 7, "table": "other"}, "is not the table that was read before"),
-            ({"version": "x"}, "expected a version and the table's id"),
-        ],
-    )
-    def test_an_invalid_offset_is_an_error(
-        self, spark: SparkSession, table: Path, offset: dict[str, JSON], says: str
-    ) -> None:
+    def test_an_invalid_offset_is_an_error(self, spark: SparkSession, table: Path) -> None:
         """It was set by hand, or is beyond the newest version."""
         delta = Delta(path=str(table))
         known = {"table": delta.survey(spark, Progress()).table.id}
-        with pytest.raises(OriginError, match=says):
-            delta.survey(spark, Progress(offsets={"0": {**known, **offset}}))
+        wrong: list[tuple[dict[str, JSON], str]] = [
+            ({"version": 7}, "has no version 7; its newest is 2"),
+            ({"version": 7, "table": "other"}, "is not the table that was read before"),
+            ({"version": "x"}, "expected a version and the table's id"),
+        ]
+        for offset, says in wrong:
+            with pytest.raises(OriginError, match=says):
+                delta.survey(spark, Progress(offsets={"0": {**known, **offset}}))
 
     @pytest.mark.parametrize("offset", [7, {}, {"version": "7", "table": "x"}, {"version": -2, "table": "x"}])
     def test_an_offset_set_by_hand_is_checked(self, offset: JSON) -> None:
@@ -288,19 +207,6 @@ class TestChanged:
         delta.check_offset("0", {"version": 7, "table": "x"})
         with pytest.raises(ValueError, match="expected a version of the table"):
             delta.check_offset("0", offset)
-
-    def test_a_log_without_the_needed_versions_is_an_error(self, spark: SparkSession, table: Path) -> None:
-        """The missing versions may have added rows."""
-        delta = Delta(path=str(table))
-        backlog = delta.survey(spark, Progress())
-        first = backlog.take("0", None, Limits(rows=1))
-        assert first is not None
-        for each in range(6, 9):
-            append_rows(table, each)
-        for version in range(3):
-            (table / "_delta_log" / f"{version:020}.json").rename(table / f"{version}")
-        with pytest.raises(OriginError, match="no longer has version 1; it begins with version 3"):
-            backlog.table.list_versions_after(spark, read_offset(first.end)[0])
 
     def test_a_vacuumed_file_is_an_error(self, spark: SparkSession, table: Path) -> None:
         """Its rows are elsewhere in the table, but no longer by version."""
@@ -323,6 +229,7 @@ class TestChanged:
 class TestRewrites:
     """The effect of `on_rewrite` on changed and deleted rows."""
 
+    @pytest.mark.promise("SS-23")
     def test_the_error_names_the_rewrite_and_every_way_to_continue(self, spark: SparkSession, table: Path) -> None:
         """It lists the versions that each way skips, with operations and rows. Rows added before the rewrite count."""
         delta = Delta(path=str(table))
@@ -565,19 +472,6 @@ class TestChanges:
         for version in range(3):
             (fed / "_delta_log" / f"{version:020}.json").unlink()
         assert backlog.table.log.find_missing_file(2, 2) == str(fed / "_delta_log" / f"{2:020}.json")
-
-    def test_a_fed_table_that_was_made_again_is_an_error(self, spark: SparkSession, fed: Path) -> None:
-        """Its feed belongs to another table."""
-        delta = Delta(path=str(fed), changes=True)
-        backlog = delta.survey(spark, Progress())
-        span = backlog.take("0", None, Limits())
-        assert span is not None
-        shutil.rmtree(fed)
-        run_sql(spark, FED, fed)
-        check_refused(spark, delta, span.end, "is not the table that was read before")
-        (fed / "a.txt").write_text("x")
-        shutil.rmtree(fed / "_delta_log")
-        check_refused(spark, delta, span.end, "No Delta table was found at")
 
     @pytest.mark.parametrize(
         ("options", "says"),

@@ -113,7 +113,6 @@ class TestAdded:
     """The rows that were added."""
 
     @pytest.mark.promise("X7")
-    @pytest.mark.every_case
     def test_each_added_row_is_read_once(self, spark: SparkSession, table: Table) -> None:
         """Two versions are one batch. Equal rows are different rows, and rows that OPTIMIZE moves are no new ones."""
         delta = Delta(table=table.name)
@@ -145,49 +144,24 @@ class TestAdded:
         table.run("UPDATE {t} SET note = 'x' WHERE id = 0", "OPTIMIZE {t}", "DELETE FROM {t} WHERE id = 1")
         assert read_ids(spark, delta, span, backlog.columns) == [1]
 
-    @pytest.mark.parametrize(
-        ("limits", "batches"),
-        [
-            (Limits(rows=3), ["versions 1 to 2", "version 3"]),
-            (Limits(rows=1), ["version 1", "version 2", "version 3"]),
-            (Limits(bytes=1), ["version 1", "version 2", "version 3"]),
-        ],
-    )
-    def test_limits_count_what_the_history_counts(
-        self, spark: SparkSession, plain: Table, limits: Limits, batches: list[str]
-    ) -> None:
+    def test_limits_count_what_the_history_counts(self, spark: SparkSession, plain: Table) -> None:
         """Rows and bytes of each version are in its metrics."""
         for ids in ((0, 1), (2,), (3, 4, 5)):
             plain.append(*ids)
-        backlog, start, found = Delta(table=plain.name).survey(spark, Progress()), None, []
-        while span := backlog.take("0", start, limits):
-            found.append(span.label)
-            start = span.end
-        assert found == batches
+        backlog = Delta(table=plain.name).survey(spark, Progress())
+        apart = ["version 1", "version 2", "version 3"]
+        for limits, batches in ((Limits(rows=3), ["versions 1 to 2", "version 3"]), (Limits(bytes=1), apart)):
+            start, found = None, []
+            while span := backlog.take("0", start, limits):
+                found.append(span.label)
+                start = span.end
+            assert found == batches, limits
 
-    def test_a_merge_that_only_inserts_adds_rows(self, spark: SparkSession, table: Table) -> None:
-        """So does an append of rows of the same table."""
-        delta = Delta(table=table.name)
-        table.append(0)
-        offset = end_at(delta, spark, 1)
-        table.run(
-            "INSERT INTO {t} SELECT id + 1, note FROM {t}",
-            "MERGE INTO {t} USING (SELECT 2L AS id) s ON {t}.id = s.id WHEN NOT MATCHED THEN INSERT (id) VALUES (s.id)",
-        )
-        assert map_labels(plan_batches(spark, delta, offset=offset)) == {"versions 2 to 3": [1, 2]}
-
-    def test_a_table_that_is_written_without_spark_is_read(self, spark: SparkSession, plain: Table) -> None:
-        """Its writer gives its figures other names."""
-        delta = Delta(table=plain.name)
-        for ids in ([0, 1], [1]):
-            write_deltalake(str(plain.folder), pa.table({"id": ids, "note": ["x"] * len(ids)}), mode="append")
-        assert map_labels(plan_batches(spark, delta, Limits(rows=2))) == {"version 1": [0, 1], "version 2": [1]}
-
-    def test_a_new_column_is_null_in_earlier_rows(self, spark: SparkSession, table: Table) -> None:
+    def test_a_new_column_is_null_in_earlier_rows(self, spark: SparkSession, plain: Table) -> None:
         """Rows from before and after it are one batch, unless they are found in different ways."""
-        delta = Delta(table=table.name)
-        table.append(0)
-        table.run("ALTER TABLE {t} ADD COLUMN (later int)", "INSERT INTO {t} VALUES (1, 'n', 7)")
+        delta = Delta(table=plain.name)
+        plain.append(0)
+        plain.run("ALTER TABLE {t} ADD COLUMN (later int)", "INSERT INTO {t} VALUES (1, 'n', 7)")
         backlog, rows, start = delta.survey(spark, Progress()), [], None
         while span := backlog.take("0", start, Limits()):
             rows += delta.fetch(spark, [make_batch(span, backlog.columns)]).frame().collect()
@@ -211,43 +185,6 @@ class TestAdded:
 class TestRewritten:
     """Versions that changed or removed rows."""
 
-    def test_an_update_is_an_error_with_a_remedy(self, spark: SparkSession, table: Table) -> None:
-        """The error names the version, its operation and its rows. The versions after it can be read."""
-        delta = Delta(table=table.name)
-        table.append(0, 1)
-        offset = end_at(delta, spark, 1)
-        table.append(2)
-        table.run("UPDATE {t} SET note = 'x' WHERE id = 0")
-        table.append(3)
-        error = find_refusal(spark, delta, offset, r"Version 3 \(UPDATE, 1 row\) of named.orders changed or deleted")
-        assert "This skips 2 versions with rows: 2 (WRITE, 1 row), 3 (UPDATE, 1 row)." in error.hint
-        after = {"version": 3, "table": read_offset(offset)[1]}
-        assert map_labels(plan_batches(spark, delta, offset=after)) == {"version 4": [3]}
-
-    @pytest.mark.parametrize(
-        "change",
-        ["INSERT OVERWRITE {t} VALUES (9, 'n9')", "RESTORE TABLE {t} TO VERSION AS OF 1", "TRUNCATE TABLE {t}"],
-    )
-    def test_every_rewrite_is_noticed(self, spark: SparkSession, plain: Table, change: str) -> None:
-        """No row is skipped or read twice without a message."""
-        delta = Delta(table=plain.name)
-        plain.append(0)
-        plain.append(1)
-        offset = end_at(delta, spark, 2)
-        plain.run(change)
-        find_refusal(spark, delta, offset, r"Version 3 \(.*\) of .* changed or deleted existing rows")
-
-    def test_a_snapshot_comes_again(self, spark: SparkSession, table: Table) -> None:
-        """It is as of the last rewrite. Later versions follow."""
-        delta = Delta(table=table.name, on_rewrite="snapshot")
-        table.append(0, 1)
-        offset = end_at(delta, spark, 1)
-        table.append(2)
-        table.run("UPDATE {t} SET note = 'x' WHERE id = 0")
-        table.append(3)
-        found = map_labels(plan_batches(spark, delta, offset=offset))
-        assert found == {"the table as of version 3": [0, 1, 2], "version 4": [3]}
-
     def test_deletes_are_ignored(self, spark: SparkSession, table: Table) -> None:
         """Rows of the span that were deleted later are read. An update stops the run."""
         delta = Delta(table=table.name, on_rewrite="ignore_deletes")
@@ -262,15 +199,6 @@ class TestRewritten:
         assert "1 version with rows: 3 (DELETE, 2 rows)" in notice
         table.run("UPDATE {t} SET note = 'x' WHERE id = 1")
         find_refusal(spark, delta, offset, r"Version 5 \(UPDATE, 1 row\)")
-
-    def test_a_rewritten_table_starts_with_a_snapshot(self, spark: SparkSession, table: Table) -> None:
-        """The first batch has all rows as of the last version that rewrote files."""
-        for each in range(3):
-            table.append(each)
-        table.run("OPTIMIZE {t}")
-        table.append(3)
-        found = map_labels(plan_batches(spark, Delta(table=table.name)))
-        assert found == {"the table as of version 4": [0, 1, 2], "version 5": [3]}
 
     def test_changes_are_those_of_the_feed(self, spark: SparkSession, plain: Table) -> None:
         """`changes: true` needs no other source."""
@@ -296,19 +224,14 @@ class TestRewritten:
 class TestIdentity:
     """Which table it is, and which of its versions are there."""
 
-    @pytest.mark.parametrize(
-        "again", ["DROP TABLE {t}", "CREATE OR REPLACE TABLE {t} (id long, note string) USING delta"]
-    )
-    def test_a_table_that_was_made_again_is_an_error(self, spark: SparkSession, plain: Table, again: str) -> None:
+    def test_a_table_that_was_made_again_is_an_error(self, spark: SparkSession, plain: Table) -> None:
         """The offset knows the id of its table, and so does each batch."""
         delta = Delta(table=plain.name)
         plain.append(0)
         backlog = delta.survey(spark, Progress())
         span = backlog.take("0", None, Limits())
         assert span is not None
-        plain.run(again)
-        if again.startswith("DROP"):
-            create_table(spark, plain.name)
+        plain.run("CREATE OR REPLACE TABLE {t} (id long, note string) USING delta")
         plain.append(7)
         plain.append(8)
         find_refusal(spark, delta, span.end, "is not the table that was read before")
@@ -392,8 +315,7 @@ def test_any_other_table_is_read_by_its_added_files(spark: SparkSession) -> None
 class TestManaged:
     """A managed table behind a server that refuses its paths."""
 
-    @pytest.mark.every_case
-    @pytest.mark.parametrize("way", WAYS)
+    @pytest.mark.parametrize("way", ["files", *(pytest.param(way, marks=pytest.mark.long) for way in [*WAYS][1:])])
     def test_no_path_is_read(self, remote: SparkSession, serverless: DatabricksProxy, way: str) -> None:
         """A look without news sends two statements. Nothing is refused."""
         table = create_table(remote, f"managed.{way}", WAYS[way])
@@ -419,12 +341,9 @@ class TestManaged:
 class NamedConformance(OriginConformance):
     """Four versions of one row each in a table of a catalog."""
 
-    properties = ""
-
-    @pytest.fixture(autouse=True)
-    def _place(self, spark: SparkSession, on_databricks: None) -> None:
-        self.table = create_table(spark, "named.conformance", self.properties)
-        self.append: Callable[[int], None] = self._write if self.properties != TRACKING else self.table.append
+    def __init__(self, spark: SparkSession, properties: str) -> None:
+        self.table = create_table(spark, "named.conformance", properties)
+        self.append: Callable[[int], None] = self._write if properties != TRACKING else self.table.append
         self.folder = self.table.folder
         for number in range(4):
             self.append(number)
@@ -440,55 +359,38 @@ class NamedConformance(OriginConformance):
 
 
 @pytest.mark.connect
-class TestByFiles(NamedConformance):
-    """Rows are found by the files that a version did not have before."""
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "check",
+    [
+        NamedConformance.test_batches_have_every_row_once_with_any_limits,
+        NamedConformance.test_a_batch_survives_the_ledger,
+        NamedConformance.test_the_next_run_continues_after_the_committed_rows,
+        NamedConformance.test_every_row_has_a_unique_place,
+    ],
+)
+def test_a_table_that_is_read_by_its_name_keeps_the_promises(
+    spark: SparkSession, on_databricks: None, way: str, check: Callable[[OriginConformance, SparkSession], None]
+) -> None:
+    """This holds for each way in which its rows are found."""
+    check(NamedConformance(spark, WAYS[way]), spark)
 
 
 @pytest.mark.connect
-@pytest.mark.variant
-class TestByFeed(NamedConformance):
-    """Rows are found in the change data feed."""
-
-    properties = FEED
-
-
-@pytest.mark.connect
-@pytest.mark.variant
-class TestByCommits(NamedConformance):
-    """Rows are found by row tracking."""
-
-    properties = TRACKING
-
-
-@pytest.mark.variant
-class TestBehindProxy(NamedConformance):
-    """The server refuses the paths of the table."""
-
-    @pytest.fixture
-    def spark(self, remote: SparkSession) -> SparkSession:
-        return remote
-
-
-@pytest.mark.connect
-@pytest.mark.variant
-class TestDlq(NamedConformance):
-    """Four batches with one refused row each, in a DLQ with a name."""
-
-    @pytest.fixture(autouse=True)
-    def _place(self, spark: SparkSession, tmp_path: Path, on_databricks: None) -> None:
-        self.folder = tmp_path / "dlq"
-        for number in range(4):
-            self.append(number)
-        spark.sql("CREATE SCHEMA IF NOT EXISTS named").collect()
-        spark.sql("DROP TABLE IF EXISTS named.dlq").collect()
-        spark.sql(f"CREATE TABLE named.dlq USING delta LOCATION '{self.folder}'").collect()
-
-    def append(self, number: int) -> None:  # type: ignore[override,unused-ignore]
-        """Add a batch."""
-        append_letters(self.folder, make_letters(1, plan=f"plan-{number}"))
-
-    def origin(self) -> Origin:
-        return DlqEntries(table="named.dlq")
+def test_a_dlq_is_read_by_its_name(spark: SparkSession, tmp_path: Path, on_databricks: None) -> None:
+    """Each entry is read once, in batches of one version."""
+    for number in range(3):
+        append_letters(tmp_path / "dlq", make_letters(1, plan=f"plan-{number}"))
+    spark.sql("CREATE SCHEMA IF NOT EXISTS named").collect()
+    spark.sql("DROP TABLE IF EXISTS named.dlq").collect()
+    spark.sql(f"CREATE TABLE named.dlq USING delta LOCATION '{tmp_path / 'dlq'}'").collect()
+    dlq = DlqEntries(table="named.dlq")
+    backlog, start, found = dlq.survey(spark, Progress()), None, []
+    columns = dlq.columns(spark, backlog) or ""
+    while span := backlog.take("0", start, Limits(rows=1)):
+        found.append([row.id for row in dlq.fetch(spark, [make_batch(span, columns)]).frame().collect()])
+        start = span.end
+    assert found == [["plan-0/1"], ["plan-1/1"], ["plan-2/1"]]
 
 
 def test_a_span_is_named_by_its_versions() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -23,6 +22,7 @@ from stages.conformance import StageConformance, begin, begin_straight, collect_
 from stages.rows import STATE, VERDICT, Rows
 from stages.sql import Sql as Statement
 from stages.stage import Stage, apply_stage
+from tests.stages.checks import KEEPS, NOTHING_ELSE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,27 +42,7 @@ def path(tmp_path: Path) -> str:
     return str(tmp_path / "claims")
 
 
-class ClaimConformance(StageConformance):
-    """The suite for a stage whose store the test chooses."""
-
-    make: ClassVar[Callable[..., Stage]]
-    claims: ClassVar[bool] = True
-    place: str
-
-    @pytest.fixture(autouse=True)
-    def _take_place(self, path: str, spark: SparkSession) -> None:
-        self.place = path
-
-    def stage(self) -> Stage:
-        return type(self).make(self.place)
-
-    def _apply_stage(self, rows: Rows) -> Rows:
-        return super()._apply_stage(replace(rows, claims=self.claims))
-
-
-@pytest.mark.spark
-@pytest.mark.connect
-class TestClaimOfLargeValues(ClaimConformance):
+class LargeValues(StageConformance):
     """Large texts, bytes and nested values."""
 
     schema = (
@@ -74,42 +54,47 @@ class TestClaimOfLargeValues(ClaimConformance):
         (3, "", b"", (None, None), [None], {"k": None}),
         (4, f"{PREFIX}forged", b"x", ("a", 1), [], {}),
     ]
+    claims: ClassVar[bool] = True
 
-    @staticmethod
-    def make(place: str) -> Stage:
-        return make_claim(place)
+    def __init__(self, stage: Stage) -> None:
+        self.given = stage
 
+    def stage(self) -> Stage:
+        return self.given
 
-@pytest.mark.spark
-@pytest.mark.variant
-class TestClaimIntoATable(TestClaimOfLargeValues):
-    """The same with values in a Delta table."""
-
-    @staticmethod
-    def make(place: str) -> Stage:
-        return make_claim(place, format="delta")
+    def _apply_stage(self, rows: Rows) -> Rows:
+        return super()._apply_stage(replace(rows, claims=self.claims))
 
 
-@pytest.mark.spark
-@pytest.mark.variant
-class TestClaimOfSmallValues(TestClaimOfLargeValues):
+class SmallValues(LargeValues):
     """Without large values nothing is stored, and no worker is asked."""
 
+    rows: ClassVar[list[tuple[Any, ...]]] = LargeValues.rows[1:3]
     claims = False
-    rows: ClassVar[list[tuple[Any, ...]]] = TestClaimOfLargeValues.rows[1:3]
 
 
 @pytest.mark.spark
-@pytest.mark.variant
-class TestUnclaimWithoutReferences(ClaimConformance):
-    """Rows without references pass unchanged, with and without claimed values."""
+@pytest.mark.connect
+@pytest.mark.parametrize(
+    ("suite", "make", "check"),
+    [
+        *((LargeValues, "files", check) for check in (*KEEPS, *NOTHING_ELSE)),
+        *((LargeValues, "delta", check) for check in KEEPS),
+        *((SmallValues, "files", check) for check in KEEPS),
+    ],
+)
+def test_claim_keeps_the_promises_of_a_stage(
+    spark: SparkSession, path: str, suite: type[LargeValues], make: Format, check: str
+) -> None:
+    """This holds for each kind of store."""
+    getattr(suite(make_claim(path, format=make)), check)(spark)
 
-    schema = TestClaimOfLargeValues.schema
-    rows: ClassVar[list[tuple[Any, ...]]] = TestClaimOfLargeValues.rows[:3]
 
-    @staticmethod
-    def make(place: str) -> Stage:
-        return Unclaim(path=place)
+@pytest.mark.spark
+@pytest.mark.parametrize("check", KEEPS)
+def test_rows_without_references_pass_unclaim_unchanged(spark: SparkSession, path: str, check: str) -> None:
+    """None of their values is looked up."""
+    getattr(SmallValues(Unclaim(path=path)), check)(spark)
 
 
 def enter_stage(frame: DataFrame, *, claims: bool | None = True, step: int = 1) -> Rows:
@@ -123,8 +108,7 @@ def make_straight(frame: DataFrame, *, claims: bool = False) -> Rows:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("value", [LONG, f"{PREFIX}x"])
-@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize(("value", "marked"), [(LONG, True), (f"{PREFIX}x", False)])
 def test_the_first_large_value_restarts_the_batch(spark: SparkSession, path: str, value: str, marked: bool) -> None:
     """So does the first value that looks like a reference, at both stages. Nothing is stored before."""
     for stage in (make_claim(path), Unclaim(path=path)):
@@ -154,7 +138,7 @@ def test_a_large_value_in_a_row_that_left_raises_nothing(spark: SparkSession, pa
 @pytest.mark.parametrize("kind", ["files", "delta"])
 def test_claim_and_unclaim_together_change_nothing(spark: SparkSession, path: str, kind: Format) -> None:
     """This holds for straight rows too. Between the stages all large values are references."""
-    frame = spark.createDataFrame(TestClaimOfLargeValues.rows, TestClaimOfLargeValues.schema)
+    frame = spark.createDataFrame(LargeValues.rows, LargeValues.schema)
     claimed = apply_stage(make_claim(path, format=kind), make_straight(frame, claims=True))
     (between,) = claimed.take_clean().where("id = 1").collect()
     assert len(str(between)) < 1_000
@@ -163,42 +147,36 @@ def test_claim_and_unclaim_together_change_nothing(spark: SparkSession, path: st
     assert sorted(map(str, back.take_clean().collect())) == sorted(map(str, frame.collect()))
 
 
+BETWEEN: list[tuple[list[Stage], bool]] = [
+    ([], False),
+    ([Filter("id > 0"), Require("id > 0"), Rename({"v": "w"}), Cast({"id": "string"}), Drop(["id"])], False),
+    ([WithColumns({"v": "concat(v, '')"})], True),
+    ([Select(["id", "v as w", "upper(v) as x"])], True),
+    ([Cast({"b": "string"})], True),
+    ([Statement("select * from rows")], True),
+]
+
+
 @pytest.mark.spark
-@pytest.mark.parametrize("marked", [True, False])
-@pytest.mark.parametrize(
-    ("between", "asks"),
-    [
-        ([], False),
-        ([Filter("id > 0"), Require("id > 0"), Rename({"v": "w"}), Cast({"id": "string"}), Drop(["id"])], False),
-        ([WithColumns({"v": "concat(v, '')"})], True),
-        ([Select(["id", "v as w", "upper(v) as x"])], True),
-        ([Cast({"b": "string"})], True),
-        ([Statement("select * from rows")], True),
-    ],
-    ids=["at once", "as they were", "replaced", "computed", "cast", "a statement"],
-)
-def test_values_known_to_be_small_are_not_checked_again(
-    spark: SparkSession, path: str, marked: bool, between: list[Stage], asks: bool
-) -> None:
+def test_values_known_to_be_small_are_not_checked_again(spark: SparkSession, path: str) -> None:
     """Values that a stage in between made are checked."""
     frame = spark.createDataFrame([(1, "a", b"b")], "id int, v string, b binary")
-    rows: Any = enter_stage(frame, claims=False) if marked else make_straight(frame)
-    rows = apply_stage(make_claim(path), rows)
-    for stage in between:
-        rows = apply_stage(stage, rows)
-    assert (apply_stage(Unclaim(path=path), rows) is not rows) is asks
+    for begun in (enter_stage(frame, claims=False), make_straight(frame)):
+        for between, asks in BETWEEN:
+            rows: Any = apply_stage(make_claim(path), begun)
+            for stage in between:
+                rows = apply_stage(stage, rows)
+            assert (apply_stage(Unclaim(path=path), rows) is not rows) is asks, between
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("marked", [True, False])
 @pytest.mark.parametrize(
-    "between",
+    ("between", "marked"),
     [
-        WithColumns({"v": f"concat('{PREFIX}', v)"}),
-        Select(["id", f"concat('{PREFIX}', v) as x"]),
-        Statement(f"select id, concat('{PREFIX}', v) as v from rows"),
+        (WithColumns({"v": f"concat('{PREFIX}', v)"}), True),
+        (Statement(f"select id, concat('{PREFIX}', v) as v from rows"), False),
     ],
-    ids=["replaced", "computed", "a statement"],
+    ids=["replaced", "a statement"],
 )
 def test_unclaim_asks_about_values_that_were_made_after_claim(
     spark: SparkSession, path: str, marked: bool, between: Stage

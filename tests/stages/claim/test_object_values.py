@@ -89,7 +89,7 @@ def test_a_commit_that_collides_with_another_request_is_repeated(store: ValueSto
     assert [value.name for value in store.list_values()] == [reference.split(":")[1]]
 
 
-@pytest.mark.parametrize("effect", ["refuse", "collide", "refuse_late", "collide_late"])
+@pytest.mark.parametrize("effect", ["refuse", "collide_late"])
 def test_a_key_that_was_refused_is_written(store: ValueStore, s3: S3, effect: Effect) -> None:
     """A value is then found by its reference."""
     fault = s3.proxy.add(Fault(effect, "PUT", "claims/key$"))

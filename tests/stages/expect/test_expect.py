@@ -14,12 +14,15 @@ from stages.conformance import StageConformance, begin, collect_decided
 from stages.expect import Expect, gx
 from stages.expect.expectation import EXPECTATIONS, BatchRefused, Expectation, parse_expectation
 from stages.stage import Stage, apply_stage
-from tests.stages.python.nasty import NOWHERE_ON_SPARK, OF_BATCH, OF_ROWS, ROWS, SCHEMA
+from tests.stages.checks import KEEPS, NOTHING_ELSE, REFUSALS
+from tests.stages.python.nasty import OF_BATCH, OF_ROWS, ROWS, SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from stages.rows import Rows
+
+pytestmark = [pytest.mark.spark, pytest.mark.connect]
 
 BETWEEN, NOT_NULL = "expect_column_values_to_be_between", "expect_column_values_to_not_be_null"
 
@@ -47,7 +50,7 @@ def nasty(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame(ROWS, SCHEMA).coalesce(1)
 
 
-class TestRowsThatAreExpected(StageConformance):
+class Expected(StageConformance):
     """Expectations of single rows, with NULL, and a column whose name has a dot and a space."""
 
     schema = "`a. b` int, s string"
@@ -58,21 +61,8 @@ class TestRowsThatAreExpected(StageConformance):
             [{BETWEEN: {"column": "A. B", "min_value": 0, "max_value": 10}}, {NOT_NULL: {"column": "s"}}],
         )
 
-    def test_a_refused_row_names_all_expectations_that_it_fails(self, spark: SparkSession) -> None:
-        """The message has the name, the column, the expected and the actual value. The first name is the code."""
-        from stages.rows import VERDICT
 
-        marked = self._run_marked(spark, self.rows)
-        said = marked.frame.where(f"{VERDICT} is not null").select(f"{VERDICT}.*").collect()
-        missing = f"{NOT_NULL}: column s: NULL"
-        assert [(nack.code, nack.message) for nack in said] == [
-            (BETWEEN, f"{BETWEEN}: column A. B: '11', expected min_value 0, max_value 10; {missing}"),
-            (NOT_NULL, missing),
-            (BETWEEN, f"{BETWEEN}: column A. B: '12', expected min_value 0, max_value 10"),
-        ]
-
-
-class TestRowsAmongOthers(StageConformance):
+class AmongOthers(StageConformance):
     """A window sees neither rows that are gone nor rows that a condition excludes."""
 
     schema = "a int, b string"
@@ -82,18 +72,8 @@ class TestRowsAmongOthers(StageConformance):
         unique = {"column": "a", "row_condition": "b = 'x'"}
         return Expect([{"expect_column_values_to_be_unique": unique}])
 
-    def test_a_value_that_occurs_twice_among_the_selected_rows_is_refused(self, spark: SparkSession) -> None:
-        """Rows that an earlier stage refused do not count."""
-        from stages.rows import NOTE
 
-        frame = spark.createDataFrame([*self.rows, (3, "x"), (4, "x"), (4, "gone")], self.schema)
-        rows = apply_stage(Require({"there": "b <> 'gone'"}), begin(frame).enter("first", 1))
-        judged = apply_stage(self.stage(), rows.enter("it", 2))
-        assert sorted(collect_decided(judged)[1]) == [5, 6, 8]
-        assert f"{NOTE}2" in judged.kept
-
-
-class TestRowsThatAreTagged(StageConformance):
+class Tagged(StageConformance):
     """With a warning, which refuses no row."""
 
     schema = "a int"
@@ -104,22 +84,58 @@ class TestRowsThatAreTagged(StageConformance):
         high = {"column": "a", "max_value": 10, "severity": "warning"}
         return Expect([{BETWEEN: low}, {BETWEEN: high}])
 
-    def test_a_warning_is_added_to_the_row(self, spark: SparkSession) -> None:
-        """A row that is kept despite a failure has the names of the failed expectations."""
-        kept, refused, _ = collect_decided(self._run_marked(spark, self.rows))
-        assert [tuple(row) for row in kept] == [(1, None), (None, None), (99, [f"{BETWEEN}(a)"])]
-        assert refused == [2]
-        stage = replace(self.stage(), on_error="keep")
-        lenient = apply_stage(stage, begin(spark.createDataFrame(self.rows, self.schema)).enter("it", 2))
-        assert [tuple(row)[1] for row in collect_decided(lenient)[0]] == [
-            None,
-            None,
-            [f"{BETWEEN}(a)"],
-            [f"{BETWEEN}(a)"],
-        ]
+
+@pytest.mark.parametrize(
+    ("suite", "check"),
+    [
+        *((Expected, check) for check in (*KEEPS, *REFUSALS, *NOTHING_ELSE)),
+        *((AmongOthers, check) for check in KEEPS),
+        *((Tagged, check) for check in KEEPS),
+    ],
+)
+def test_the_stage_keeps_its_promises(spark: SparkSession, suite: type[StageConformance], check: str) -> None:
+    """This holds for expectations of rows, of rows among others, and with warnings."""
+    getattr(suite(), check)(spark)
 
 
-pytestmark = [pytest.mark.spark, pytest.mark.connect, pytest.mark.variant]
+def test_a_refused_row_names_all_expectations_that_it_fails(spark: SparkSession) -> None:
+    """The message has the name, the column, the expected and the actual value. The first name is the code."""
+    from stages.rows import VERDICT
+
+    marked = Expected()._run_marked(spark, Expected.rows)
+    said = marked.frame.where(f"{VERDICT} is not null").select(f"{VERDICT}.*").collect()
+    missing = f"{NOT_NULL}: column s: NULL"
+    assert [(nack.code, nack.message) for nack in said] == [
+        (BETWEEN, f"{BETWEEN}: column A. B: '11', expected min_value 0, max_value 10; {missing}"),
+        (NOT_NULL, missing),
+        (BETWEEN, f"{BETWEEN}: column A. B: '12', expected min_value 0, max_value 10"),
+    ]
+
+
+def test_a_value_that_occurs_twice_among_the_selected_rows_is_refused(spark: SparkSession) -> None:
+    """Rows that an earlier stage refused do not count."""
+    from stages.rows import NOTE
+
+    frame = spark.createDataFrame([*AmongOthers.rows, (3, "x"), (4, "x"), (4, "gone")], AmongOthers.schema)
+    rows = apply_stage(Require({"there": "b <> 'gone'"}), begin(frame).enter("first", 1))
+    judged = apply_stage(AmongOthers().stage(), rows.enter("it", 2))
+    assert sorted(collect_decided(judged)[1]) == [5, 6, 8]
+    assert f"{NOTE}2" in judged.kept
+
+
+def test_a_warning_is_added_to_the_row(spark: SparkSession) -> None:
+    """A row that is kept despite a failure has the names of the failed expectations."""
+    kept, refused, _ = collect_decided(Tagged()._run_marked(spark, Tagged.rows))
+    assert [tuple(row) for row in kept] == [(1, None), (None, None), (99, [f"{BETWEEN}(a)"])]
+    assert refused == [2]
+    stage = replace(Tagged().stage(), on_error="keep")
+    lenient = apply_stage(stage, begin(spark.createDataFrame(Tagged.rows, Tagged.schema)).enter("it", 2))
+    assert [tuple(row)[1] for row in collect_decided(lenient)[0]] == [
+        None,
+        None,
+        [f"{BETWEEN}(a)"],
+        [f"{BETWEEN}(a)"],
+    ]
 
 
 def test_every_row_has_the_verdict_of_great_expectations(nasty: DataFrame) -> None:
@@ -172,24 +188,6 @@ def test_every_expectation_of_a_batch_is_evaluated(nasty: DataFrame) -> None:
 
 def list_both() -> list[tuple[str, str]]:
     return [(name, how) for name, _, _ in OF_BATCH for how in ("good", "bad")]
-
-
-@pytest.mark.parametrize(("name", "options"), NOWHERE_ON_SPARK)
-def test_an_unsupported_expectation_has_no_implementation_on_spark(
-    nasty: DataFrame, name: str, options: dict[str, Any]
-) -> None:
-    """Great Expectations itself reports this for each of them."""
-    assert len(NOWHERE_ON_SPARK) == sum(not known.way for known in EXPECTATIONS.values())
-    assert find_gx_error(Expectation(type=name, options=options), nasty)
-
-
-def find_gx_error(rule: Expectation, frame: DataFrame) -> JSON:
-    """Return the error of Great Expectations for an expectation, or None if it has a result."""
-    try:
-        (told,) = gx.validate_batch([rule], frame, {})
-    except Exception as error:
-        return str(error)
-    return told["exception"]
 
 
 @pytest.mark.parametrize(

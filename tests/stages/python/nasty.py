@@ -150,15 +150,3 @@ OF_BATCH: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("unexpected_rows_expectation", {"unexpected_rows_query": "select * from {batch} where i = 12"},
      {"unexpected_rows_query": "select * from {batch} where i = 11"}),
 ]  # fmt: skip
-
-NOWHERE_ON_SPARK: list[tuple[str, dict[str, Any]]] = [
-    ("expect_column_values_to_be_dateutil_parseable", {"column": "s"}),
-    ("expect_column_values_to_match_like_pattern", {"column": "s", "like_pattern": "a%"}),
-    ("expect_column_values_to_match_like_pattern_list", {"column": "s", "like_pattern_list": ["a%"]}),
-    ("expect_column_values_to_not_match_like_pattern", {"column": "s", "like_pattern": "a%"}),
-    ("expect_column_values_to_not_match_like_pattern_list", {"column": "s", "like_pattern_list": ["a%"]}),
-    ("expect_multicolumn_values_to_be_unique", {"column": "i", "column_list": ["i", "j"]}),
-    ("expect_query_results_to_match_comparison",
-     {"base_query": "select 1 from {batch}", "comparison_data_source_name": "x", "comparison_query": "select 1"}),
-    ("expect_table_row_count_to_equal_other_table", {"other_table_name": "other"}),
-]  # fmt: skip

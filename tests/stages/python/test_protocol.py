@@ -521,47 +521,24 @@ def nest(kind: str) -> dict[str, tuple[Any, Callable[[Any], Any]]]:
 
 @pytest.mark.parametrize("answer", [answer_as_list, answer_as_frame])
 @pytest.mark.parametrize("shape", nest(""))
-@pytest.mark.parametrize("number", ["98040789e-70", "1e-39", "1e39", "1e999999999"])
-def test_a_decimal_with_a_large_exponent_refuses_the_row(
-    number: str, shape: str, answer: Callable[[Any], Callable[..., Any]]
+def test_a_decimal_is_delivered_exactly_or_refuses_the_row(
+    shape: str, answer: Callable[[Any], Callable[..., Any]]
 ) -> None:
-    """pyarrow takes some of them for other numbers, and crashes at others."""
+    """pyarrow takes some with a large exponent for other numbers, and crashes at others.
+
+    A zero with such an exponent is the product of numbers with many decimals, for example.
+    """
     kind, make = nest("decimal(10,2)")[shape]
-    ((fate, code, message),) = answer_numbers(answer(make(Decimal(number))), kind)
-    assert (fate, code) == ("nack", "ANSWER")
-    assert re.search(r"^number: .*Decimal.* is not a ", message)
-
-
-@pytest.mark.parametrize("answer", [answer_as_list, answer_as_frame])
-@pytest.mark.parametrize("shape", nest(""))
-@pytest.mark.parametrize("number", ["0E-54", "-0e-39", "0e-999999999", "0e999999999"])
-def test_a_zero_with_a_large_exponent_is_delivered(
-    number: str, shape: str, answer: Callable[[Any], Callable[..., Any]]
-) -> None:
-    """It is the product of numbers with many decimals, for example."""
-    kind, make = nest("decimal(10,2)")[shape]
-    (found,) = answer_numbers(answer(make(Decimal(number))), kind)
-    assert "Decimal('0.00')" in str(found)
-
-
-@pytest.mark.parametrize("answer", [answer_as_list, answer_as_frame])
-@pytest.mark.parametrize("shape", nest(""))
-def test_a_decimal_that_fits_is_delivered(shape: str, answer: Callable[[Any], Callable[..., Any]]) -> None:
-    """It may have an exponent that is not its column's."""
-    kind, make = nest("decimal(10,2)")[shape]
-    (found,) = answer_numbers(answer(make(Decimal("1.5000"))), kind)
-    assert "Decimal('1.50')" in str(found)
-
-
-@pytest.mark.parametrize("answer", [answer_as_list, answer_as_frame])
-@pytest.mark.parametrize("number", ["1.5", "1e999999999"])
-def test_a_decimal_that_is_no_whole_number_of_64_bits_refuses_the_row(
-    number: str, answer: Callable[[Any], Callable[..., Any]]
-) -> None:
-    """A whole number may be a decimal."""
-    ((fate, code, message),) = answer_numbers(answer(Decimal(number)), "long")
-    assert (fate, code, message) == ("nack", "ANSWER", f"number: {Decimal(number)!r} is not a int64")
-    assert answer_numbers(answer(Decimal("2.00")), "long") == [(2,)]
+    for number in ("98040789e-70", "1e-39", "1e39", "1e999999999"):
+        ((fate, code, message),) = answer_numbers(answer(make(Decimal(number))), kind)
+        assert (fate, code) == ("nack", "ANSWER"), number
+        assert re.search(r"^number: .*Decimal.* is not a ", message)
+    for number, read in (
+        ("1.5000", "1.50"),
+        *((zero, "0.00") for zero in ("0E-54", "-0e-39", "0e-999999999", "0e9999")),
+    ):
+        (found,) = answer_numbers(answer(make(Decimal(number))), kind)
+        assert f"Decimal('{read}')" in str(found), number
 
 
 class Indexed:
@@ -578,45 +555,40 @@ class Counted:
         return 7
 
 
-@pytest.mark.parametrize("answer", [answer_as_list, answer_as_frame])
-@pytest.mark.parametrize(
-    ("number", "whole"),
-    [
-        (pa.scalar(7), 7),
-        (pa.scalar(None, pa.int64()), None),
-        (Indexed(), 7),
-        (Counted(), 7),
-        (np.float32(7), 7),
-        (np.array(7), 7),
-        (Decimal("1E+3"), 1000),
-        (Decimal("0E-54"), 0),
-    ],
-)
-def test_a_whole_number_of_any_type_is_delivered(
-    number: Any, whole: int | None, answer: Callable[[Any], Callable[..., Any]]
-) -> None:
-    """Only a number that may have a fraction is checked."""
-    assert answer_numbers(answer(number), "long") == [(whole,)]
+WHOLE: list[tuple[Any, Any]] = [
+    (pa.scalar(7), 7), (pa.scalar(None, pa.int64()), None), (Indexed(), 7), (Counted(), 7), (np.float32(7), 7),
+    (np.array(7), 7), (Decimal("1E+3"), 1000), (Decimal("0E-54"), 0), (Decimal("2.00"), 2),
+]  # fmt: skip
+BROKEN = [
+    Decimal("1.5"),
+    Decimal("1e999999999"),
+    "%9000000000000d",
+    7.5,
+    np.float32(7.5),
+    np.array(7.5),
+    Fraction(15, 2),
+]
 
 
 @pytest.mark.parametrize("answer", [answer_as_list, answer_as_frame])
-@pytest.mark.parametrize("number", ["%9000000000000d", 7.5, np.float32(7.5), np.array(7.5), Fraction(15, 2)])
-def test_a_value_that_is_no_whole_number_refuses_the_row(
-    number: Any, answer: Callable[[Any], Callable[..., Any]]
+def test_a_whole_number_of_any_type_is_delivered_and_no_other_value(
+    answer: Callable[[Any], Callable[..., Any]],
 ) -> None:
-    """Text is not used as a format."""
-    refused = ("nack", "ANSWER", f"number: {number!r} is not a int64")
-    assert answer_numbers(answer(number), "long") == [refused]
+    """Only a number that may have a fraction is checked. Text is not used as a format."""
+    for number, whole in WHOLE:
+        assert answer_numbers(answer(number), "long") == [(whole,)], number
+    for number in BROKEN:
+        refused = ("nack", "ANSWER", f"number: {number!r} is not a int64")
+        assert answer_numbers(answer(number), "long") == [refused]
 
 
 @pytest.mark.parametrize("kind", ["long", "timestamp", "date", nest("long")["array"][0]])
-@pytest.mark.parametrize("number", ["98040789e-70", "1e999999999"])
-def test_a_decimal_with_a_large_exponent_refuses_the_row_in_a_column_of_another_type(number: str, kind: Any) -> None:
+def test_a_decimal_with_a_large_exponent_refuses_the_row_in_a_column_of_another_type(kind: Any) -> None:
     """It would become 0, or block the call."""
-    value = Decimal(number) if isinstance(kind, str) else [Decimal(number)]
-    ((fate, code, message),) = answer_numbers(answer_as_list(value), kind)
-    assert (fate, code) == ("nack", "ANSWER")
-    assert message.startswith(f"number: {value!r} is not a ")
+    for number in map(Decimal, ("98040789e-70", "1e999999999")):
+        value = number if isinstance(kind, str) else [number]
+        ((fate, code, message),) = answer_numbers(answer_as_list(value), kind)
+        assert (fate, code, message.startswith(f"number: {value!r} is not a ")) == ("nack", "ANSWER", True)
 
 
 def answer_as_arrow(array: pa.Array) -> Callable[..., Any]:
@@ -646,7 +618,6 @@ def test_arrow_text_with_a_large_exponent_refuses_the_row(number: str) -> None:
         assert answer_numbers(answer_as_arrow(pa.array([text])), "decimal(10,2)") == [(Decimal(found),)]
 
 
-@pytest.mark.parametrize("number", ["98040789e-70", "0e-999999999"])
 @pytest.mark.parametrize(
     ("shape", "make"),
     [
@@ -659,13 +630,11 @@ def test_arrow_text_with_a_large_exponent_refuses_the_row(number: str) -> None:
         ("key", lambda text: pa.array([[(text, "a")]], pa.map_(pa.string(), pa.string()))),
     ],
 )
-def test_other_arrow_text_for_a_decimal_refuses_the_row(
-    number: str, shape: str, make: Callable[[str], pa.Array]
-) -> None:
+def test_other_arrow_text_for_a_decimal_refuses_the_row(shape: str, make: Callable[[str], pa.Array]) -> None:
     """Only a plain column of text is converted."""
-    ((fate, code, message),) = answer_numbers(answer_as_arrow(make(number)), nest("decimal(10,2)")[shape][0])
-    assert (fate, code) == ("nack", "ANSWER")
-    assert number in message
+    for number in ("98040789e-70", "0e-999999999"):
+        ((fate, code, message),) = answer_numbers(answer_as_arrow(make(number)), nest("decimal(10,2)")[shape][0])
+        assert (fate, code, number in message) == ("nack", "ANSWER", True)
 
 
 def test_an_arrow_struct_may_hold_text_beside_a_decimal() -> None:

@@ -17,6 +17,7 @@ from stages.conformance import StageConformance, begin, collect_decided
 from stages.python import Handler, send
 from stages.python_call import discard, keep, nack
 from stages.stage import Stage
+from tests.stages.checks import CHECKS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,9 +92,7 @@ def test_an_installed_function_is_sent_by_name(installed: Callable[..., Any]) ->
     assert len(cloudpickle.dumps(installed)) < 100  # type: ignore[no-untyped-call]
 
 
-@pytest.mark.spark
-@pytest.mark.connect
-class TestHandler(StageConformance):
+class OfEachAnswer(StageConformance):
     """A function that keeps, changes, discards and refuses rows."""
 
     schema = "x int, y string"
@@ -102,6 +101,14 @@ class TestHandler(StageConformance):
 
     def stage(self) -> Stage:
         return Handler(score, columns={"score": "double"})
+
+
+@pytest.mark.spark
+@pytest.mark.connect
+@pytest.mark.parametrize("check", CHECKS)
+def test_the_stage_keeps_its_promises(spark: SparkSession, check: str) -> None:
+    """Spark's workers call the function."""
+    getattr(OfEachAnswer(), check)(spark)
 
 
 EVERY_TYPE = """

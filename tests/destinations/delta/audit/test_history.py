@@ -98,35 +98,12 @@ def table() -> Table:
     return made
 
 
-def test_an_untouched_batch_is_present(table: Table) -> None:
-    """Its rows are counted by the commit and by its files."""
-    assert table.lost == []
-    first, second = table.story.brought
-    assert (first.rows, first.listed, first.version, first.files) == (6, 6, 1, ["a", "b"])
-    assert (second.label.number, second.together) == (2, [second.key])
-
-
-def test_compacted_files_are_whole(table: Table) -> None:
-    """They are lost if the file that holds their rows is deleted."""
-    table.turn("OPTIMIZE", brings=["abc"], takes=["a", "b", "c"], rearranges=True)
-    assert table.lost == []
-    table.turn("DELETE", takes=["abc"])
-    assert table.lost == [(1, "ROWS_GONE", True), (2, "ROWS_GONE", True)]
-
-
 def test_a_deletion_in_a_file_leaves_a_part_of_the_batch(table: Table) -> None:
     """The loss names the version, and how many rows it removed."""
     version = table.turn("DELETE", brings=["b2"], takes=["b"], metrics={"numDeletedRows": "1"})
     assert table.lost == [(1, "ROWS_GONE", False)]
     (hurt,) = [each.loss for each in table.story.brought if each.loss]
     assert (hurt.version, hurt.reason) == (version, f"version {version} (DELETE, noon) removed them (1 row)")
-
-
-def test_a_restore_brings_back_deleted_rows(table: Table) -> None:
-    """The deleted files are in the table again."""
-    table.turn("DELETE", brings=["b2"], takes=["b"])
-    table.turn("RESTORE", brings=["b"], takes=["b2"])
-    assert table.lost == []
 
 
 def test_a_restore_removes_later_batches(table: Table) -> None:
@@ -164,15 +141,6 @@ def test_a_batch_with_deleted_rows_remains_partial_after_a_compaction(table: Tab
     table.turn("OPTIMIZE", brings=["all"], takes=["a", "b", "c2"], rearranges=True)
     assert table.lost == [(2, "ROWS_GONE", False)]
     assert [each.loss.version for each in table.story.brought if each.loss] == [version]
-
-
-def test_a_restore_undoes_a_compaction(table: Table) -> None:
-    """The original files replace the compacted one, and a later merge may replace them."""
-    table.turn("OPTIMIZE", brings=["abc"], takes=["a", "b", "c"], rearranges=True)
-    table.turn("RESTORE", brings=["a", "b", "c"], takes=["abc"])
-    assert table.lost == []
-    table.batch("d", number=3, operation="MERGE", takes=["a", "b"])
-    assert table.lost == []
 
 
 def test_rows_that_another_pipeline_overwrites_are_a_loss(table: Table) -> None:

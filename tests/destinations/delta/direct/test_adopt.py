@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,28 +12,17 @@ import pytest
 
 from destinations.conformance import make_label
 from destinations.delta import Delta
-from destinations.delta.data_files import bring
-from destinations.delta.writers import SparkAppend
-from destinations.destination import Written
-from destinations.labels import Deadline, Late
 from origins.batch_rows import BatchRows, FrameRows
 from tests.destinations.delta.direct.test_append import (
-    COMPARED,
-    VALUES,
     make_table,
     name_engine,
-    read_as_spark_tells,
     read_newest,
-    read_statistics,
 )
-from tests.destinations.delta.writers_conformance import write as write_by
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.spark]
-KINDS = dict(zip("abcdefghijkl", VALUES, strict=True))
-ROWS = [{name: f"CAST({VALUES[kind][row]} AS {kind})" for name, kind in KINDS.items()} for row in range(3)]
 
 
 def write_files(spark: SparkSession, folder: Path, rows: DataFrame) -> Sequence[Path]:
@@ -55,11 +43,6 @@ class InFiles(BatchRows):
 
     def files(self) -> Mapping[str, Path]:
         return {path.name: path for path in self.paths}
-
-
-def make_valued(spark: SparkSession, row: int) -> DataFrame:
-    """Return a row with a value of every type."""
-    return spark.range(1).selectExpr(*[f"{value} AS {name}" for name, value in ROWS[row].items()])
 
 
 def make_some(spark: SparkSession) -> DataFrame:
@@ -113,87 +96,20 @@ def test_adopted_files_have_the_permissions_of_the_tables_other_files(spark: Spa
     assert (private.st_gid, oct(private.st_mode), private.st_nlink) == (os.getegid(), oct(0o100600), 1)
 
 
-def test_files_without_rows_make_no_commit(spark: SparkSession, tmp_path: Path) -> None:
-    """Any write without rows makes none."""
-    orders = make_table(spark, tmp_path / "orders")
-    identity = orders.ensure_place(spark, make_some(spark).schema)
-    files = write_files(spark, tmp_path / "rows", make_some(spark).where("id > 9"))
-    assert orders.write(spark, InFiles(spark, files), [make_label()]) == Written(rows=0)
-    assert orders.find(spark, make_label(), identity) is None
-
-
-def test_the_statistics_of_a_file_equal_sparks(spark: SparkSession, tmp_path: Path) -> None:
-    """They are the rows, the NULLs, and the lowest and highest value of every type that Spark compares."""
-    rows = spark.range(0, 4, 1, 1).selectExpr(*[f"{value} AS {name}" for name, value in COMPARED.items()])
-    kinds = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in rows.schema)
-    ours, theirs = make_table(spark, tmp_path / "ours", kinds), make_table(spark, tmp_path / "theirs", kinds)
-    for orders in (ours, theirs):
-        orders.ensure_place(spark, rows.schema)
-    assert ours.write(spark, InFiles(spark, write_files(spark, tmp_path / "rows", rows)), [make_label()]) is not None
-    write_by(SparkAppend(), theirs, FrameRows(rows))
-    (its,) = read_statistics(theirs)
-    its.pop("tightBounds", None)
-    assert read_as_spark_tells(ours) == [its]
-
-
-def test_a_reader_that_skips_files_finds_every_value(spark: SparkSession, tmp_path: Path) -> None:
-    """The values are at the ends of every type, where the log has bounds or leaves them out."""
-    orders = make_table(spark, tmp_path / "orders", ", ".join(f"{name} {kind}" for name, kind in KINDS.items()))
-    for row in range(3):
-        rows = make_valued(spark, row)
-        orders.ensure_place(spark, rows.schema)
-        written = orders.write(
-            spark, InFiles(spark, write_files(spark, tmp_path / str(row), rows)), [make_label(number=row)]
-        )
-        assert (written and written.rows, name_engine(orders)) == (1, "wherry")
-    there = spark.table(orders.destination.sql_name)
-    missed = [value for row in ROWS for name, value in row.items() if not there.where(f"{name} <=> {value}").count()]
-    assert missed == []
-
-
-def test_a_value_is_found_beside_any_other_value_in_its_file(spark: SparkSession, tmp_path: Path) -> None:
-    """The values are NaN, infinity, text that a log shortens, and moments between two milliseconds."""
-    values = {
-        "ratio": ("0D", "double('NaN')", "double('-Infinity')", "1D"),
-        "text": ("'a'", "repeat('z', 33)", "repeat('z', 40)", "''"),
-        "at": (*[f"timestamp'2026-01-01 00:00:00.{micros}'" for micros in ("000001", "999999", "5")], "NULL"),
-    }
-    rows = spark.sql(
-        f"SELECT * FROM VALUES {', '.join(map(_format_tuple, zip(*values.values(), strict=True)))} AS (ratio, text, at)"
-    )
-    orders = make_table(spark, tmp_path / "orders", "ratio double, text string, at timestamp")
-    orders.ensure_place(spark, rows.schema)
-    assert (
-        orders.write(spark, InFiles(spark, write_files(spark, tmp_path / "rows", rows.coalesce(1))), [make_label()])
-        is not None
-    )
-    there = spark.table(orders.destination.sql_name)
-    missed = [each for name in values for each in values[name] if not there.where(f"{name} <=> {each}").count()]
-    assert missed == []
-
-
-def _format_tuple(values: tuple[str, ...]) -> str:
-    return f"({', '.join(values)})"
-
-
 @pytest.mark.parametrize(
-    ("columns", "more", "options", "by"),
+    ("columns", "options", "by"),
     [
-        ("id bigint, name string", "PARTITIONED BY (name)", {}, "Apache-Spark"),
-        ("id bigint, name string", "TBLPROPERTIES ('delta.columnMapping.mode' = 'name')", {}, "Apache-Spark"),
-        ("id bigint, name string", "", {"mode": "merge", "keys": ["id"]}, "Apache-Spark"),
-        ("id bigint, name string", "", {"mode": "replace"}, "Apache-Spark"),
-        ("id bigint, name string, batch string", "", {"stamp": "batch"}, "wherry, files by Spark"),
-        ("ID bigint, name string", "", {}, "wherry, files by Spark"),
-        ("id bigint, name string, more string", "", {}, "Apache-Spark"),
-        ("id bigint, name string NOT NULL", "", {}, "Apache-Spark"),
+        ("id bigint, name string", {"mode": "merge", "keys": ["id"]}, "Apache-Spark"),
+        ("id bigint, name string, batch string", {"stamp": "batch"}, "wherry, files by Spark"),
+        ("ID bigint, name string", {}, "wherry, files by Spark"),
+        ("id bigint, name string, more string", {}, "Apache-Spark"),
     ],
 )
 def test_files_that_do_not_fit_the_table_are_read_by_spark(
-    spark: SparkSession, tmp_path: Path, columns: str, more: str, options: dict[str, Any], by: str
+    spark: SparkSession, tmp_path: Path, columns: str, options: dict[str, Any], by: str
 ) -> None:
-    """The table demands more than the files have, or its columns differ from the files' columns."""
-    spark.sql(f"CREATE TABLE delta.`{tmp_path / 'orders'}` ({columns}) USING delta {more}")
+    """The mode is not `append`, or the table's columns differ from the files' columns."""
+    spark.sql(f"CREATE TABLE delta.`{tmp_path / 'orders'}` ({columns}) USING delta")
     orders = Delta(path=str(tmp_path / "orders"), **options).open()
     orders.ensure_place(spark, None)
     files = write_files(spark, tmp_path / "rows", make_some(spark))
@@ -212,40 +128,3 @@ def test_files_that_spark_did_not_write_are_not_adopted(spark: SparkSession, tmp
     parquet.write_table(pa.table({"id": [1], "name": ["x"]}), tmp_path / "own.parquet")
     orders.write(spark, InFiles(spark, [tmp_path / "own.parquet"]), [make_label()])
     assert name_engine(orders) == "wherry, files by Spark"
-
-
-def test_a_write_that_is_too_late_leaves_no_file(spark: SparkSession, tmp_path: Path) -> None:
-    """The lease ends between the reading of the files and the commit."""
-
-    class Over(Deadline):
-        def check(self) -> None:
-            raise Late
-
-    orders = make_table(spark, tmp_path / "orders")
-    orders.ensure_place(spark, make_some(spark).schema)
-    files = write_files(spark, tmp_path / "rows", make_some(spark))
-    late = dataclasses.replace(make_label(), deadline=Over(left=lambda: 60.0))
-    with pytest.raises(Late):
-        orders.write(spark, InFiles(spark, files), [late])
-    assert list_files(tmp_path / "orders") == []
-    assert spark.table(orders.destination.sql_name).count() == 0
-
-
-def test_a_fence_stops_the_adoption_of_files(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The fence comes between the start of the write and its commit."""
-    orders = make_table(spark, tmp_path / "orders")
-    orders.ensure_place(spark, make_some(spark).schema)
-    files = write_files(spark, tmp_path / "rows", make_some(spark))
-    other = Delta(path=str(tmp_path / "orders")).open()
-    other.ensure_place(spark, None)
-
-    def fenced(*words: Any) -> None:
-        bring(*words)
-        other.fence(spark, "another owner")
-
-    monkeypatch.setattr("destinations.delta.direct_append.bring", fenced)
-    with pytest.raises(Exception, match=r"[Mm]etadata"):
-        orders.write(spark, InFiles(spark, files), [make_label()])
-    assert spark.table(orders.destination.sql_name).count() == 0

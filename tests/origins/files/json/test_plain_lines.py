@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DateType, DoubleType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 from origins.files.bad_lines import CORRUPT
 from origins.files.changes import Changes
-from origins.files.json_lines import LINE, judge_json_text, parse_lines
+from origins.files.json_lines import LINE, parse_lines
 from origins.files.json_text import JsonChanges
 from origins.files.json_written import PARSED
 from tests.origins.files.json.test_keys import NAMES, is_refused, make_line
@@ -51,48 +51,6 @@ def test_a_plain_line_is_one_object_with_the_right_keys(spark: SparkSession, par
     taken = [each for each, plain in zip(made, found, strict=True) if plain]
     assert [line + tail for line, keys, tail in taken if tail.strip() or is_refused(keys, extra=True)] == []
     assert len(taken) > 100
-
-
-BORDERS: Mapping[str, tuple[bool | None, bool | None]] = {
-    '{"id":"1","name":"x","note":"y"}': (True, True),
-    '{"id": "1", "name": "ü", "note": "€😀"}': (True, True),
-    '{"note":"y","id":"1"}': (True, True),
-    '{"id":"1","name":null}': (True, True),
-    '{"id":null,"name":null,"note":null}': (True, True),
-    '{"id":"1","name":":","note":"{"}': (True, True),
-    '{"id" : "1","name"\t: "x","note": "y"}': (True, False),
-    "{'id':'1','name':'x','note':'y'}": (True, False),
-    '{"id":"1","NAME":"x"}': (False, False),
-    '{"id":"1","more":"x"}': (False, False),
-    '{"id":"1","id":"2"}': (False, False),
-    '{"id":"1","id":null,"name":"x"}': (False, False),
-    '{"id":null,"id":null,"name":"x"}': (False, False),
-    '{"id":"1","name":"a,b"}': (False, False),
-    '{"id":"1","more":"x","name":"y,\'note\':"}': (False, False),
-    '{"id":"1","more":"\\"name\\":"}': (False, False),
-    '{"id":"1",\'"name":\':"x"}': (False, False),
-    '{"id":"1","more":\'"name":\'}': (False, False),
-    '{"id":"1","name":{"note":"x"}}': (False, False),
-    '{"id":"1","name":[{"id":"x"}]}': (False, False),
-    '{"\\u0069d":"1"}': (False, False),
-    '{"id":"1","\\u0049D":"2"}': (False, False),
-    '{"id":"\\ud83d"}': (False, False),
-    '{"id":"1"}{"id":"2"}': (False, False),
-    '{"id":"1"},': (False, False),
-    ' {"id":"1"}': (False, False),
-    'null {"id":"1"}': (None, None),
-    "{}": (False, False),
-    "null": (None, None),
-}  # fmt: skip
-"""Whether each line is plain by the parsed columns, and by its text alone. None if the line is not an object."""
-
-
-@pytest.mark.spark
-def test_a_plain_line_is_known_by_its_columns_or_by_its_text(spark: SparkSession) -> None:
-    """A key counts if its column has a value, or if its name appears in the text like a key."""
-    lines = [line.encode() for line in BORDERS]
-    columns, text = (find_plain(spark, lines, make_wrong(), parsed=parsed) for parsed in (True, False))
-    assert dict(zip(BORDERS, zip(columns, text, strict=True), strict=True)) == BORDERS
 
 
 @pytest.mark.spark
@@ -143,25 +101,3 @@ def test_a_key_is_refused_beside_a_column_whose_name_contains_it_in_quotes(spark
     lines = [('{"id":1,"x":2}',), ('{"id":1}',)]
     frame = parse_lines(spark.createDataFrame(lines, f"{LINE} string"), make_wrong(schema=schema))
     assert [row[0] for row in frame.selectExpr(f"{CORRUPT} is not null").collect()] == [True, False]
-
-
-VERDICTS = {
-    '{"at":"2026-01-01","x":1}': None,
-    '{"at":"2026-01-01","x":1e400}': "column x: '1e400' is not a double",
-    '{"at":"2026-01-01\x7f","x":1}': "column at: '2026-01-01\x7f' is not a date",
-    '{"at":"2026-01-01\\u0000","x":1}': "column at: '2026-01-01\0' is not a date",
-    '{"at":"2026-01-01","x":1}{}': "this line has more than one object; each needs a line of its own",
-    '{"at":"2026-01-01","X":1}': "X is spelled differently from the column, and keys must match exactly",
-    '{"at":"2026-01-01","x":1,"x":2}': "an object has this key more than once, but only one value can be kept: x",
-    '{"at":"2026-01-01","x":"a"}': "column x: 'a' is not a double",
-}
-
-
-@pytest.mark.spark
-def test_a_line_is_refused_for_its_syntax_and_for_its_values(spark: SparkSession) -> None:
-    """A number that is too large for its column may be on a line that is otherwise plain."""
-    wrong = make_wrong(schema=StructType([StructField("at", DateType()), StructField("x", DoubleType())]))
-    verdict = judge_json_text(wrong)
-    frame = parse_lines(spark.createDataFrame([(line,) for line in VERDICTS], f"{LINE} string"), wrong)
-    found = frame.selectExpr(LINE, f"if({verdict.is_bad}, {verdict.why}, null) as why").collect()
-    assert {row[LINE]: row["why"] for row in found} == VERDICTS
