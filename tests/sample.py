@@ -1,10 +1,8 @@
-"""Run a sample of the slow tests. A printed number chooses the sample, so that the same choice can be run again.
+"""Leave out the long tests. A printed number chooses the few that are run, so that the same can be run again.
 
 Only a few of the tests marked `long` are run. Most of them kill a process that has a separate Spark. `--long all` runs
-all of them. Of the variants, 10 % are run. Each variant shows one more case of something that other tests show.
-`--variants 100` runs all variants. Variants are the tests marked `variant`. Where a test with Spark has several cases
-or classes, all except the first are variants too. The mark `every_case` keeps all of them. With `--share 30`, only 30 %
-of all other tests are run. If files are named on the command line, all of their tests are run.
+all of them. Every other test is run. With `--share 30`, only 30 % of these are run. If files are named on the command
+line, all of their tests are run.
 
 Tests that need a separate server, such as a store or a broker, get the mark `server`.
 """
@@ -28,7 +26,6 @@ SEED = 7
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options for the size of the sample and its seed."""
     parser.addoption("--long", default="1", help="how many of the tests marked `long` are run: a number, or all")
-    parser.addoption("--variants", type=int, default=10, help="how many of a hundred variants are run")
     parser.addoption("--share", type=int, default=100, help="how many of a hundred others are run")
     parser.addoption("--seed", type=int, default=SEED, help="the number that chooses them; by default always the same")
 
@@ -36,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_report_header(config: pytest.Config) -> str:
     """Print the options that give the same choice again."""
     said = config.option
-    some = f"{said.long} of the long tests, {said.variants} of a hundred variants, {said.share} of a hundred others"
+    some = f"{said.long} of the long tests, {said.share} of a hundred others"
     return f"sample: {some}, chosen by --seed {said.seed}"
 
 
@@ -67,13 +64,10 @@ def choose_sample(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--promises", None) or any(".py" in asked for asked in config.args):
         return
     long = [item for item in items if item.get_closest_marker("long")]
-    variants = list_variants([item for item in items if not item.get_closest_marker("long")])
-    aside = {*long, *variants}
-    others = [item for item in items if item not in aside]
+    others = [item for item in items if not item.get_closest_marker("long")]
     said = config.option
     sizes = [
         (long, len(long) if said.long == "all" else _parse_number(said.long)),
-        (variants, round(len(variants) * min(said.variants, said.share) / 100)),
         (others, round(len(others) * said.share / 100)),
     ]
     left_out = {item for items, most in sizes for item in leave_out(items, most, said.seed)}
@@ -85,20 +79,6 @@ def choose_sample(config: pytest.Config, items: list[pytest.Item]) -> None:
 def seed(request: pytest.FixtureRequest) -> int:
     """Return the seed of the sample, for a test that draws random values."""
     return int(request.config.getoption("--seed"))
-
-
-def list_variants(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """Return the marked variants, and with Spark all cases and classes of a function except the first."""
-    shown: set[object] = set()
-    variants = []
-    for item in items:
-        function = item.function if isinstance(item, pytest.Function) else item
-        repeats = function in shown and item.get_closest_marker("spark") and not item.get_closest_marker("every_case")
-        if item.get_closest_marker("variant") or repeats:
-            variants.append(item)
-        else:
-            shown.add(function)
-    return variants
 
 
 def leave_out(tests: Sequence[T], most: int, seed: int) -> list[T]:

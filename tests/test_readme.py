@@ -77,7 +77,6 @@ def test_the_commands_of_the_readme_run_in_order(
 
 
 @pytest.mark.spark
-@pytest.mark.every_case
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_can_be_followed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: object) -> None:
     """Each block runs after the blocks above it, and prints what the page shows. The demo has fewer orders here.

@@ -14,10 +14,6 @@ import pytest
 @pytest.mark.parametrize("moment", range(6))
 def test_killed(moment): pass
 
-@pytest.mark.variant
-@pytest.mark.parametrize("case", range(10))
-def test_one_more(case): pass
-
 @pytest.mark.parametrize("number", range(10))
 def test_quick(number): pass
 """
@@ -33,50 +29,18 @@ def test_a_seed_chooses_the_same_tests_again() -> None:
 @pytest.mark.parametrize(
     ("options", "passed"),
     [
-        (["--long", "2", "--seed", "7"], 2 + 1 + 10),
-        (["--long", "all"], 6 + 1 + 10),
-        (["--variants", "100"], 1 + 10 + 10),
-        (["--long", "1", "--share", "20"], 1 + 1 + 2),
-        (["test_many.py"], 6 + 10 + 10),
+        (["--long", "2", "--seed", "7"], 2 + 10),
+        (["--long", "all"], 6 + 10),
+        (["--long", "1", "--share", "20"], 1 + 2),
+        (["test_many.py"], 6 + 10),
     ],
 )
 def test_a_sample_is_run_and_the_rest_is_deselected(pytester: pytest.Pytester, options: list[str], passed: int) -> None:
-    """The file has six long tests, ten variants and ten others. If the file is named, all of its tests are run."""
+    """The file has six long tests and ten others. If the file is named, all of its tests are run."""
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(test_many=MANY)
     result = pytester.runpytest(*options, "-W", "ignore")
-    result.assert_outcomes(passed=passed, deselected=26 - passed)
-
-
-def test_with_spark_the_first_case_and_class_of_a_function_is_run(pytester: pytest.Pytester) -> None:
-    """All other cases are variants, unless the mark `every_case` keeps them. Without Spark, every case is run."""
-    pytester.makeconftest(CONFTEST)
-    pytester.makepyfile(
-        test_many="""
-        import pytest
-
-        @pytest.mark.spark
-        class TestOne:
-            def test_it(self): pass
-
-        class TestTwo(TestOne): pass
-
-        @pytest.mark.spark
-        @pytest.mark.parametrize("case", range(5))
-        def test_case(case): pass
-
-        @pytest.mark.spark
-        @pytest.mark.every_case
-        @pytest.mark.parametrize("case", range(5))
-        def test_every_case(case): pass
-
-        @pytest.mark.parametrize("case", range(5))
-        def test_quick(case): pass
-        """
-    )
-    for share, passed in ((0, 1 + 1 + 5 + 5), (60, 1 + 1 + 3 + 5 + 5), (100, 2 + 5 + 5 + 5)):
-        result = pytester.runpytest("--variants", str(share), "-W", "ignore")
-        result.assert_outcomes(passed=passed, deselected=17 - passed)
+    result.assert_outcomes(passed=passed, deselected=16 - passed)
 
 
 def test_the_seed_is_printed(pytester: pytest.Pytester) -> None:
@@ -99,7 +63,7 @@ def test_all_processes_of_a_run_choose_the_same_tests(pytester: pytest.Pytester)
     pytester.makeconftest(CONFTEST)
     pytester.makepyfile(test_many=MANY)
     result = pytester.runpytest("-n", "2", "-W", "ignore")
-    result.assert_outcomes(passed=1 + 1 + 10)
+    result.assert_outcomes(passed=1 + 10)
     result.stdout.re_match_lines([r".*chosen by --seed \d+"])
 
 

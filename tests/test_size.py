@@ -96,14 +96,14 @@ COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
     "writers of Delta": (2, lambda: len(DeltaWriter.__subclasses__())),
     "kinds": (29, count_kinds),
     "options of a definition": (211, count_options),
-    "commands": (33, lambda: len(list(list_commands(wherry)))),
-    "options of commands": (192, lambda: len(SHARED) + sum(len(each.params) for each in list_commands(wherry))),
-    "imports inside functions": (111, count_late_imports),
+    "commands": (34, lambda: len(list(list_commands(wherry)))),
+    "options of commands": (196, lambda: len(SHARED) + sum(len(each.params) for each in list_commands(wherry))),
+    "imports inside functions": (113, count_late_imports),
     "most public methods of a class": (31, find_most_methods),
-    "files": (295, lambda: len(FILES)),
-    "hundreds of lines": (688, lambda: count_lines(FILES)),
-    "files of the service": (23, lambda: len(SERVICE)),
-    "hundreds of lines of the service": (43, lambda: count_lines(SERVICE)),
+    "files": (296, lambda: len(FILES)),
+    "hundreds of lines": (690, lambda: count_lines(FILES)),
+    "files of the service": (33, lambda: len(SERVICE)),
+    "hundreds of lines of the service": (61, lambda: count_lines(SERVICE)),
 }
 """What is counted, and how many there may be."""
 

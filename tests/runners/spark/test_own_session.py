@@ -111,7 +111,6 @@ def is_shared(spark: SparkSession) -> bool:
         return make_own_session(spark) is spark
 
 
-@pytest.mark.every_case
 class TestEachWay:
     def test_a_definition_means_the_same(self, given: SparkSession) -> None:
         """The time zone is that of the pipeline, and upper and lower case do not count."""
@@ -242,7 +241,6 @@ class TestServerless:
         assert serverless.refusals == []
         given.client.close()
 
-    @pytest.mark.every_case
     @pytest.mark.parametrize("content", ["{", ""])
     def test_a_run_leaves_out_no_file_that_cannot_be_read(
         self, connect_server: Server, tmp_path: Path, content: str
