@@ -94,7 +94,7 @@ def test_a_row_without_a_match_may_count_as_filtered(spark: SparkSession, countr
     stage = Lookup(path=countries, on=["code.2"], unmatched="filter")
     frame = spark.createDataFrame([("DE",), ("XX",), (None,)], "`code.2` string")
     assert collect_decided(stage.apply(begin(frame).enter("it", 1))) == ([("DE",)], [], 2)
-    assert stage.apply(begin_straight(frame)).take_clean().collect() == [("DE",)]
+    assert stage.apply(begin_straight(frame).enter("it", 1)).take_clean().collect() == [("DE",)]
 
 
 def test_a_row_without_a_match_in_a_file_has_nulls(spark: SparkSession, tmp_path: Path) -> None:
