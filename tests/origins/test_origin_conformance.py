@@ -207,12 +207,14 @@ SUITES: dict[type[PreparedSuite], tuple[Sequence[str], Sequence[pytest.MarkDecor
     CsvFilesSuite: ([*ONCE, *HERE], []),
     ParquetFilesSuite: ([*ONCE, *HERE], []),
     DeltaSuite: (CHECKS, []),
-    DeltaChangesSuite: ([*ONCE, "test_the_order_of_rows_does_not_depend_on_limits"], []),
+    DeltaChangesSuite: ([*ONCE, "test_the_order_of_rows_does_not_depend_on_limits"], [pytest.mark.long]),
     DlqSuite: (ONCE, []),
     GenerateSuite: (ONCE, [pytest.mark.promise("HP-20", "SS-14")]),
     MemorySuite: (ONCE, [pytest.mark.promise("HP-12", "HP-13")]),
 }
-"""The checks of each kind of origin, and the promises that they show. Two kinds show all checks."""
+"""The checks of each kind of origin, and the promises that they show. Two kinds show all checks.
+
+The scenarios of `delta` read change feeds in each run of the tests, so the suite of them is long."""
 
 
 @pytest.mark.connect

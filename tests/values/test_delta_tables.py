@@ -252,7 +252,13 @@ def sort_forms(rows: list[dict[str, Any]]) -> list[str]:
     return sorted(str(find_form(row)) for row in rows)
 
 
-@pytest.mark.parametrize("name", BUILDS)
+ALWAYS = {"deleted rows", "mapped columns", "types"}
+"""The tables that each run of the tests reads."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in ALWAYS else pytest.mark.long) for name in BUILDS]
+)
 def test_a_table_is_read_exactly(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

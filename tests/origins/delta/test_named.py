@@ -359,7 +359,7 @@ class NamedConformance(OriginConformance):
 
 
 @pytest.mark.connect
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", ["feed", *(pytest.param(way, marks=pytest.mark.long) for way in ("files", "commits"))])
 @pytest.mark.parametrize(
     "check",
     [

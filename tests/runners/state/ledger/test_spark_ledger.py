@@ -36,6 +36,7 @@ def table(spark: SparkSession) -> Iterator[str]:
 
 
 @pytest.mark.promise("CN-04", "CN-06")
+@pytest.mark.long
 class TestSparkLedger(LedgerConformance):
     """Each handle has a separate session."""
 
