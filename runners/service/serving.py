@@ -229,7 +229,7 @@ def make_indexer(service: Service, is_busy: Callable[[], bool] = lambda: False) 
     return Indexer(
         index=service.index,
         folder=service.deeds.log.parent,
-        list_definitions=lambda: service.list_definitions().definitions,
+        list_definitions=service.list_definitions,
         hidden=service.hidden,
         is_busy=is_any_busy,
         clock=service.clock,

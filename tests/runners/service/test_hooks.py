@@ -240,8 +240,9 @@ def test_a_run_elsewhere_lets_nothing_begin(served: Served) -> None:
 def test_a_forgotten_task_is_begun_again(served: Served) -> None:
     """What it did is not known, and a run finds only what is new."""
     clock = served.service.clock = ManualClock(time=NOW)
-    facts = {"task": "x", "operation": "start_run", "pipeline": "orders", "by": "", "reason": "", "began_at": ""}
-    forgotten = Task(**facts, state="waiting")
+    forgotten = Task(
+        task="x", operation="start_run", pipeline="orders", state="waiting", by="", reason="", began_at=""
+    )
     starter, begun = Starter(service=served.service, start=lambda _: forgotten), list[str]()
     served.service.arrivals.note("orders", "evt")
     assert look(served, starter) == {"orders": 1}
