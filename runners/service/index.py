@@ -53,12 +53,8 @@ class Indexed:
     @property
     def facts(self) -> str:
         """The words that find it by its facts, and a run by its name."""
-        facts = {
-            "p": self.pipeline,
-            "k": self.kind,
-            "s": self.status,
-            **({"n": self.name} if self.kind == "run" else {}),
-        }
+        facts = {"p": self.pipeline, "k": self.kind, "s": self.status}
+        facts |= {"n": self.name} if self.kind == "run" else {}
         return " ".join(_name_fact(kind, value) for kind, value in facts.items())
 
     @property
@@ -192,7 +188,11 @@ class Index:
         with self._open() as tables:
             end = time.monotonic() + self._longest
             tables.set_progress_handler(lambda: time.monotonic() > end, _STEPS)
-            rows = tables.execute(query, (wanted.format_match(), first, last, wanted.limit)).fetchall()
+            try:
+                rows = tables.execute(query, (wanted.format_match(), first, last, wanted.limit)).fetchall()
+            except sqlite3.OperationalError as error:
+                too_long = f"the search took longer than {self._longest:.0f} seconds, so narrow it"
+                raise sqlite3.OperationalError(too_long if time.monotonic() > end else str(error)) from error
         return [(place, json.loads(body)) for place, body in rows]
 
     @contextlib.contextmanager
@@ -201,9 +201,10 @@ class Index:
         try:
             with contextlib.closing(sqlite3.connect(self._file, timeout=_PATIENCE)) as tables, tables:
                 version = tables.execute("PRAGMA user_version").fetchone()[0]
-                if version not in (0, _VERSION):
-                    older = f"an older one, {_BROKEN[0]} for this one" if version < _VERSION else "a newer one"
-                    raise sqlite3.DatabaseError(f"the version of Wherry that made it is {older}")
+                if version > _VERSION:
+                    raise sqlite3.DatabaseError("a newer version of Wherry made it")
+                if 0 < version < _VERSION:
+                    raise sqlite3.DatabaseError(f"an older version of Wherry made it, so it counts as {_BROKEN[0]}")
                 if version == 0:
                     tables.execute("PRAGMA journal_mode = WAL")
                     tables.execute(f"PRAGMA user_version = {_VERSION}")

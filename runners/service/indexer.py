@@ -118,15 +118,19 @@ class Indexer:
     def _look_at(self, pipeline: PipelineSpec) -> None:
         """Take in what is new in one pipeline. A state that only Spark can read is left out."""
         place = StateLocation.of(pipeline)
+        then, now = self.index.read_marks(pipeline.name).get(PROTECTED), describe_protection(pipeline)
+        if then not in (None, now):  # what is masked now may be there in clear
+            self.index.forget(pipeline.name)
+            self._looked.pop(pipeline.name, None)
         if place.needs_spark:
             return
         if place.directory is None:
-            before, now = self._looked.get(pipeline.name), self.clock.elapsed()
-            if before is not None and now - before < _EVERY_ELSEWHERE:
+            before = self._looked.get(pipeline.name)
+            if before is not None and self.clock.elapsed() - before < _EVERY_ELSEWHERE:
                 return
-            self._looked[pipeline.name] = now
-        if self.index.read_marks(pipeline.name).get(PROTECTED) != describe_protection(pipeline):
-            self._start_over(pipeline)
+            self._looked[pipeline.name] = self.clock.elapsed()
+        if then != now:
+            self.index.mark(pipeline.name, {PROTECTED: now})
         for table, read in (("ledger", self._read_batches), ("dlq", self._read_rows), ("runs", self._read_runs)):
             commit, self._worked = _find_commit(place, table), self.clock.elapsed()
             seen, _, mark = self.index.read_marks(pipeline.name).get(table, "").partition(" ")
@@ -137,17 +141,13 @@ class Indexer:
         if self.index.read_marks(pipeline.name).get(BROKEN):
             self.index.mark(pipeline.name, {BROKEN: ""})
 
-    def _start_over(self, pipeline: PipelineSpec) -> None:
-        """Forget what is known of a pipeline: it may be of another state, or have what is masked now."""
-        self.index.forget(pipeline.name)
-        self.index.mark(pipeline.name, {PROTECTED: describe_protection(pipeline)})
-
     def _read_batches(self, pipeline: PipelineSpec, mark: str) -> tuple[str, bool]:
         """Take in the batches since the mark. If the ledger was compacted since, its history since the mark is read."""
         journal = StateLocation.of(pipeline).open_journal(pipeline)
         number, _, at = mark.partition(" ")
         if number and journal.state.seq < int(number):
-            self._start_over(pipeline)
+            self.index.forget(pipeline.name)  # a new state
+            self.index.mark(pipeline.name, {PROTECTED: describe_protection(pipeline)})
             number = at = ""
         first = journal.tail[0] if journal.tail else None
         known = bool(number) and (first is None or first.kind != "snapshot" or first.seq <= int(number))
@@ -162,7 +162,7 @@ class Indexer:
             return "", False
         dlq = find_dlq(pipeline)[0]
         last = self._put_rows(pipeline, dlq, mark)
-        there = query_dlq(dlq, _refuse_spark, "SELECT count(DISTINCT id) AS n FROM {table}")  # after the rows were read
+        there = query_dlq(dlq, _refuse_spark, "SELECT count(*) AS n FROM {table}")  # after the rows were read
         more = self.index.count(pipeline.name, "row") - (there[0]["n"] if there else 0)
         if more > 0:
             self.index.forget(pipeline.name, "row")

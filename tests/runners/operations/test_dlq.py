@@ -142,7 +142,8 @@ WORDS = (
         "column a1: NULL is not an int",
         "column a2: '{}' is not an int; column b: '{}', no",
     ),
-    *("zones has no row with id = {}, b = {}", "line {} is bad", "'{}' has no row with", "{}", "column {}", f"{'1 ' * 60}{{}}"),
+    *("zones has no row with id = {}, b = {}", "line {} is bad", "'{}' has no row with", "{}", "column {}"),
+    f"{'1 ' * 60}{{}}",
 )
 PLACES = ("", "{}: ", "{} offset 7: ")
 

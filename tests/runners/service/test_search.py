@@ -181,7 +181,7 @@ def test_a_run_that_another_one_ended_is_found_once(served: Served, indexer: Ind
 def test_a_state_that_cannot_be_read_is_named(
     served: Served, indexer: Indexer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is logged once, and named until it can be read. A caller of other pipelines is not told."""
+    """It is logged once, and named until it can be read. A caller of other pipelines does not see its name."""
     served.add_caller("sam", "read", "items")
     place = served.folder / ".wherry" / "orders" / "ledger"
     whole = place.rename(place.with_name("whole"))
