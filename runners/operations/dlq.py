@@ -108,8 +108,11 @@ _COUNTED = (*_BY, *_PLACE, "message", "part")
 _CauseKey: TypeAlias = tuple[str, str, str | None]
 _LATER = 1 << 60
 """More microseconds than any time has."""
-_MOST_MISSES, _LONGEST = 10, 10_000
-"""How many patterns may find less than a hundredth of the rows, and how long a message may be that makes a pattern."""
+_MOST_MISSES, _LONGEST, _MOST_VALUES = 10, 10_000, 50
+"""How many patterns may find less than a hundredth of the rows, and how long the message of a pattern may be.
+
+A pattern with more values is slower than reading each message.
+"""
 
 
 def _name_cause(row: Mapping[str, Any]) -> _CauseKey:
@@ -160,14 +163,16 @@ def _count_alike(rows: pa.Table, patterns: dict[str, bool]) -> Iterator[dict[str
     while rows.num_rows and misses < _MOST_MISSES:
         if not untried:
             text = rows["text"][0].as_py()
-            if len(text) > _LONGEST:
-                break
             untried = [make_pattern(text)]
+            if len(text) > _LONGEST or untried[0].count("(?P<v") > _MOST_VALUES:
+                break
             patterns[untried[0]] = KEYED in text
         pattern = untried.pop(0)
         found = pc.extract_regex(rows["text"], pattern)
         fits = pc.and_(found.is_valid(), pc.equal(rows["keyed"], patterns[pattern]))
-        misses += pc.sum(fits).as_py() * 100 < rows.num_rows
+        if pc.sum(fits).as_py() * 100 < rows.num_rows:
+            misses += 1
+            del patterns[pattern]
         yield from _count_by_form(rows.filter(fits), _blur(found.filter(fits)))
         rows = rows.filter(pc.invert(fits))
     yield from _count_by_form(rows, rows["text"])
@@ -193,6 +198,7 @@ def _drop_files(rows: pa.Table) -> pa.Table:
 def _blur(values: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the values of each message as one text, in which values of the same form are alike."""
     fields = [pc.struct_field(values, [at]) for at in range(values.type.num_fields)]
+    fields = [pc.replace_substring_regex(each, "^NULL$", "\x01") for each in fields]  # `lookup` quotes no value
     letters = pc.replace_substring_regex(pc.binary_join_element_wise(*fields, "\0"), "[A-Za-z]+", "a")
     return pc.replace_substring_regex(letters, "[0-9]+", "9")
 

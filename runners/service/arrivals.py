@@ -1,12 +1,17 @@
-"""The arrivals that webhooks reported, until a run has begun after them."""
+"""The arrivals that webhooks reported, until a run has ended after them."""
 
 from __future__ import annotations
 
-import uuid
+import contextlib
+import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
+
+_REMEMBERED = 900.0
+"""For how many seconds an arrival is known after its run. Its request can be sent again for a shorter time."""
 
 
 @dataclass(frozen=True)
@@ -15,10 +20,17 @@ class Arrivals:
 
     folder: Path
 
-    def note(self, pipeline: str) -> None:
-        """Let a pipeline wait for a run. Raise `OSError` if that cannot be noted."""
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (self.folder / f"{quote(pipeline, safe='')}.{uuid.uuid4().hex}").touch()
+    def note(self, pipeline: str, id_: str) -> None:
+        """Let a pipeline wait for a run. The same id again changes nothing. Raise `OSError` if it cannot be noted."""
+        self._done.mkdir(mode=0o700, parents=True, exist_ok=True)
+        name = f"{quote(pipeline, safe='')}.{hashlib.sha256(id_.encode()).hexdigest()[:32]}"
+        if not (self._done / name).exists():
+            (self.folder / name).touch()
+            opened = os.open(self.folder, os.O_RDONLY)
+            try:
+                os.fsync(opened)
+            finally:
+                os.close(opened)
 
     def list_waiting(self) -> Mapping[str, Sequence[Path]]:
         """Return what waits, by pipeline."""
@@ -28,6 +40,16 @@ class Arrivals:
         return found
 
     def settle(self, arrived: Sequence[Path]) -> None:
-        """Let these wait no longer."""
+        """Let these wait no longer. Their ids are known for some time."""
         for file in arrived:
-            file.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):  # another server settled it
+                os.utime(file)
+                file.replace(self._done / file.name)
+        times = {file: file.stat().st_mtime for file in self._done.glob("*.*")}
+        for file, at in times.items():
+            if at < max(times.values()) - _REMEMBERED:
+                file.unlink(missing_ok=True)
+
+    @property
+    def _done(self) -> Path:
+        return self.folder / "done"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import sqlite3
+import time
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-_VERSION = 1
+_VERSION = 2
 _PATIENCE = 1.0
 """How many seconds to wait for another process that writes."""
 _LONGEST = 4_000
@@ -20,7 +21,13 @@ _SHOWN = 300
 """How much of a text a caller gets."""
 _BITS = 31
 """The bits of a place that distinguish what happened in the same second. The bits above them are the second."""
-_NEWEST = 1 << 62
+_NEWEST = (1 << 63) - 1
+_LAST_SECOND = (1 << 32) - 1
+_STEPS = 1_000
+"""After how many steps of SQLite the time of a search is looked at."""
+_BROKEN = ("malformed", "not a database")
+"""What errors say about a file whose content is lost."""
+_CHOSEN = "SELECT rowid FROM entries WHERE entries MATCH ?"
 _TABLES = (
     "CREATE VIRTUAL TABLE IF NOT EXISTS entries USING fts5(facts, text, body UNINDEXED, "
     "tokenize = 'unicode61 remove_diacritics 2')",
@@ -45,13 +52,20 @@ class Indexed:
 
     @property
     def facts(self) -> str:
-        """The words that find it by its facts."""
-        return f"{_name_fact('p', self.pipeline)} {_name_fact('k', self.kind)} {_name_fact('s', self.status)}"
+        """The words that find it by its facts, and a run by its name."""
+        facts = {"p": self.pipeline, "k": self.kind, "s": self.status}
+        facts |= {"n": self.name} if self.kind == "run" else {}
+        return " ".join(_name_fact(kind, value) for kind, value in facts.items())
 
     @property
     def body(self) -> str:
         """What a caller gets, as JSON."""
         return json.dumps({**asdict(self), "text": self.text[:_SHOWN]})
+
+
+def _match(*facts: str) -> str:
+    """Return the condition in the words of FTS5 that an entry has all of these facts."""
+    return " AND ".join(f"facts : {fact}" for fact in facts)
 
 
 def _name_fact(kind: str, value: str) -> str:
@@ -82,28 +96,34 @@ class Wanted:
         words = [word.replace('"', "").replace("\0", "") for word in self.text.split()]
         found = [f'text : "{word}" *' for word in words if any(map(str.isalnum, word))]
         found.append(f"facts : ({' OR '.join(_name_fact('p', name) for name in sorted(self.pipelines))})")
-        found += [f"facts : {_name_fact('k', self.kind)}"] if self.kind else []
-        found += [f"facts : {_name_fact('s', self.status)}"] if self.status else []
+        found += [_match(_name_fact("k", self.kind))] if self.kind else []
+        found += [_match(_name_fact("s", self.status))] if self.status else []
         return " AND ".join(found)
 
 
 class Index:
     """The index in a file. Any number of threads and processes may use it.
 
-    Each method raises `sqlite3.Error` or `OSError` if the file cannot be used. A broken file is deleted then.
+    Each method raises `sqlite3.Error` or `OSError` if the file cannot be used. A file that is broken, or of an older
+    version, is deleted then.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, longest: float = 5.0) -> None:
         self._file = file
+        self._longest = longest
+        """How many seconds a search may take."""
 
     def put(self, entries: Iterable[Indexed]) -> None:
         """Add these, all or none. What is there already is replaced."""
         with self._open() as tables:
             for entry in entries:
-                self._put_one(tables, entry)
+                self._put_one(tables, replace(entry, text=entry.text.encode(errors="replace").decode()))
 
     def _put_one(self, tables: sqlite3.Connection, entry: Indexed) -> None:
         place, body = _find_place(entry), entry.body
+        if entry.kind == "run":  # a run that took over may tell another beginning of it
+            match = _match(_name_fact("p", entry.pipeline), _name_fact("n", entry.name))
+            tables.execute(f"DELETE FROM entries WHERE rowid IN ({_CHOSEN}) AND body <> ?", (match, body))
         while (found := tables.execute("SELECT body FROM entries WHERE rowid = ?", (place,)).fetchone()) is not None:
             there = json.loads(found[0])
             if (there["pipeline"], there["kind"], there["name"]) == (entry.pipeline, entry.kind, entry.name):
@@ -131,62 +151,80 @@ class Index:
 
     def count(self, pipeline: str, kind: str) -> int:
         """Return how many entries of this kind a pipeline has."""
-        match = f"facts : {_name_fact('p', pipeline)} AND facts : {_name_fact('k', kind)}"
+        match = _match(_name_fact("p", pipeline), _name_fact("k", kind))
         with self._open() as tables:
             return int(tables.execute("SELECT count(*) FROM entries WHERE entries MATCH ?", (match,)).fetchone()[0])
 
     def forget(self, pipeline: str, kind: str = "") -> None:
-        """Remove all entries of a pipeline, or those of a kind. Without a kind, its marks go too."""
-        match = f"facts : {_name_fact('p', pipeline)}" + (f" AND facts : {_name_fact('k', kind)}" if kind else "")
-        chosen = "SELECT rowid FROM entries WHERE entries MATCH ?"
+        """Remove all entries of a pipeline, or those of a kind, also from free parts of the file.
+
+        Without a kind, its marks go too.
+        """
+        match = _match(_name_fact("p", pipeline), *([_name_fact("k", kind)] if kind else []))
         with self._open() as tables:
-            tables.execute(f"DELETE FROM entries WHERE rowid IN ({chosen})", (match,))
+            tables.execute("PRAGMA secure_delete = ON")
+            tables.execute(f"DELETE FROM entries WHERE rowid IN ({_CHOSEN})", (match,))
+            tables.execute("INSERT INTO entries (entries) VALUES ('optimize')")
             if not kind:
                 tables.execute("DELETE FROM marks WHERE pipeline = ?", (pipeline,))
-
-    def list_pipelines(self) -> Collection[str]:
-        """Return the pipelines that were read."""
         with self._open() as tables:
-            return {row[0] for row in tables.execute("SELECT DISTINCT pipeline FROM marks WHERE pipeline <> ''")}
+            tables.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def read_source(self, source: str) -> Mapping[str, str]:
+        """Return the marks of a source, by pipeline."""
+        with self._open() as tables:
+            return dict(tables.execute("SELECT pipeline, mark FROM marks WHERE source = ?", (source,)).fetchall())
 
     def search(self, wanted: Wanted) -> list[tuple[int, Mapping[str, str]]]:
-        """Return what fits, the newest first, each with its place in the list."""
+        """Return what fits, the newest first, each with its place. Raise `sqlite3.Error` if that takes too long."""
         if not wanted.pipelines:
             return []
-        first = 0 if wanted.since is None else int(wanted.since.timestamp()) << _BITS
-        last = wanted.before if wanted.until is None else min(wanted.before, int(wanted.until.timestamp()) << _BITS)
+        first = 0 if wanted.since is None else _find_first(wanted.since)
+        last = min(wanted.before, _NEWEST if wanted.until is None else _find_first(wanted.until))
         query = (
             "SELECT rowid, body FROM entries WHERE entries MATCH ? AND rowid >= ? AND rowid < ? "
             "ORDER BY rowid DESC LIMIT ?"
         )
         with self._open() as tables:
-            rows = tables.execute(query, (wanted.format_match(), first, last, wanted.limit)).fetchall()
+            end = time.monotonic() + self._longest
+            tables.set_progress_handler(lambda: time.monotonic() > end, _STEPS)
+            try:
+                rows = tables.execute(query, (wanted.format_match(), first, last, wanted.limit)).fetchall()
+            except sqlite3.OperationalError as error:
+                too_long = f"the search took longer than {self._longest:.0f} seconds, so narrow it"
+                raise sqlite3.OperationalError(too_long if time.monotonic() > end else str(error)) from error
         return [(place, json.loads(body)) for place, body in rows]
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        """Open the file, as one transaction. A file of another version is replaced by an empty one."""
+        """Open the file, as one transaction."""
         try:
             with contextlib.closing(sqlite3.connect(self._file, timeout=_PATIENCE)) as tables, tables:
                 version = tables.execute("PRAGMA user_version").fetchone()[0]
-                if version not in (0, _VERSION):
-                    raise sqlite3.DatabaseError(f"the index has version {version}")
+                if version > _VERSION:
+                    raise sqlite3.DatabaseError("a newer version of Wherry made it")
+                if 0 < version < _VERSION:
+                    raise sqlite3.DatabaseError(f"an older version of Wherry made it, so it counts as {_BROKEN[0]}")
                 if version == 0:
                     tables.execute("PRAGMA journal_mode = WAL")
                     tables.execute(f"PRAGMA user_version = {_VERSION}")
                 for table in _TABLES:
                     tables.execute(table)
                 yield tables
-        except sqlite3.OperationalError:  # locked, full or not readable: the file is whole
+        except sqlite3.DatabaseError as error:
+            if any(sign in str(error) for sign in _BROKEN):
+                for ending in ("", "-wal", "-shm"):
+                    self._file.with_name(self._file.name + ending).unlink(missing_ok=True)
             raise
-        except sqlite3.DatabaseError:
-            for ending in ("", "-wal", "-shm"):
-                self._file.with_name(self._file.name + ending).unlink(missing_ok=True)
-            raise
+
+
+def _find_first(moment: datetime) -> int:
+    """Return the first place of a second."""
+    return min(max(0, int(moment.timestamp())), _LAST_SECOND) << _BITS
 
 
 def _find_place(entry: Indexed) -> int:
     """Return the place of an entry in the list: its second, and below that a number made of its name."""
-    second = max(0, int(datetime.fromisoformat(entry.at).timestamp())) if entry.at else 0
+    first = _find_first(datetime.fromisoformat(entry.at)) if entry.at else 0
     number = zlib.crc32(f"{entry.kind} {entry.pipeline} {entry.name}".encode()) & ((1 << _BITS) - 1)
-    return (second << _BITS) | number
+    return first | number

@@ -9,25 +9,27 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from destinations.dead_letters import format_moment, query_dlq
+from destinations.destination import Destination
 from origins.batch_rows import to_python_rows
 from origins.errors import WherryError
-from origins.lazy import pa, pc
+from origins.lazy import SparkSession, pa, pc
 from origins.quantities import parse_seconds
 from origins.secret import make_mask
-from runners.definitions.definition import Definition
 from runners.model.clock import Clock
 from runners.model.entry import Settled
+from runners.model.errors import Refusal
 from runners.model.spec import PipelineSpec
 from runners.operations.status import list_runs
 from runners.running.choice import Choice
+from runners.schedules.schedule_plan import ScheduleCatalog
 from runners.service.index import Index, Indexed
-from runners.state.journal import list_settled_ever
+from runners.service.tasks import repeat
 from runners.state.location import StateLocation, find_dlq
 from runners.state.progress import list_settled_among
 from runners.state.run_history import WantedRuns
@@ -43,10 +45,13 @@ _AT_ONCE = 200
 _REST, _REST_OF_RUNS = 1.0, 100.0
 """How many times longer than it worked the thread rests: when nothing runs here, and while a run works."""
 _EVERY_RUN = 1_000_000
-ROUND = "round"
-"""The mark, of no pipeline, with the time of the last whole look."""
+_OVERLAP = timedelta(minutes=10)
+ROUND, PROTECTED, BROKEN = "round", "protected", "broken"
+"""The marks with the time of the last whole look, with what is protected, and whether a state cannot be read.
+
+The first is of no pipeline.
+"""
 _ROW = ("id", "run", "stage", "destination", "code", "message", "`row`", "original", "part", "nacked_at")
-_UNUSABLE = (sqlite3.Error, OSError)
 log = logging.getLogger("wherry")
 
 
@@ -57,7 +62,7 @@ class Indexer:
     index: Index
     folder: Path
     """The folder of the server's own files."""
-    list_definitions: Callable[[], Mapping[str, Definition]]
+    list_definitions: Callable[[], ScheduleCatalog]
     hidden: Mapping[str, str]
     """The secrets of all definitions. The index gets none of them."""
     is_busy: Callable[[], bool] = lambda: False
@@ -67,11 +72,12 @@ class Indexer:
     _looked: dict[str, float] = field(default_factory=dict)
     """When each pipeline was looked at whose state is elsewhere, where a look costs more."""
     _broken: str = ""
+    _worked: float = 0.0
+    """Since when it has worked without a rest."""
 
     def follow(self) -> None:
         """Look at the states again and again, until `end` is called."""
-        while not self._ended.wait(EVERY):
-            self.look()
+        repeat(self.look, EVERY, self._ended)
 
     def end(self) -> None:
         """Let `follow` end soon."""
@@ -83,88 +89,104 @@ class Indexer:
         try:
             with (self.folder / "index.lock").open("a") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                broken = self._look_at_all()
+                self._look_at_all()
         except (BlockingIOError, InterruptedError):  # another server fills it, or this one ends
             return
-        except (WherryError, *_UNUSABLE) as error:
+        except (WherryError, sqlite3.Error, OSError) as error:
             broken = f"the search index cannot be filled: {error}"
         if broken and broken != self._broken:
             log.warning("%s. Runs go on, and searches miss what is new.", make_mask(self.hidden)(broken))
         self._broken = broken
 
-    def _look_at_all(self) -> str:
-        broken, definitions = "", self.list_definitions()
-        for gone in sorted({*self.index.list_pipelines()} - definitions.keys()):
-            self.index.forget(gone)
-        for name, definition in definitions.items():
-            if self._ended.is_set():
-                return broken
+    def _look_at_all(self) -> None:
+        catalog = self.list_definitions()
+        gone = {*self.index.read_source(PROTECTED)} - catalog.definitions.keys()
+        for name in sorted(gone) if not catalog.broken else ():
+            self.index.forget(name)
+        for name, definition in catalog.definitions.items():
             try:
                 self._look_at(definition.pipeline)
-            except _UNUSABLE:
+            except (sqlite3.Error, InterruptedError):
                 raise
             except Exception as error:  # noqa: BLE001 -- a state that cannot be read hides no other
-                broken = f"the search index misses {name}: {type(error).__name__}: {error}"
-        if not broken:
-            self.index.mark("", {ROUND: format_moment(self.clock.now())})
-        return broken
+                if not self.index.read_marks(name).get(BROKEN):
+                    what = make_mask(self.hidden)(f"{type(error).__name__}: {error}")
+                    log.warning("The search index misses what is new in %s: %s", name, what)
+                self.index.mark(name, {BROKEN: "yes"})
+        self.index.mark("", {ROUND: format_moment(self.clock.now())})
 
     def _look_at(self, pipeline: PipelineSpec) -> None:
         """Take in what is new in one pipeline. A state that only Spark can read is left out."""
         place = StateLocation.of(pipeline)
+        then, now = self.index.read_marks(pipeline.name).get(PROTECTED), describe_protection(pipeline)
+        if then not in (None, now):  # what is masked now may be there in clear
+            self.index.forget(pipeline.name)
+            self._looked.pop(pipeline.name, None)
         if place.needs_spark:
             return
         if place.directory is None:
-            before, now = self._looked.get(pipeline.name), self.clock.elapsed()
-            if before is not None and now - before < _EVERY_ELSEWHERE:
+            before = self._looked.get(pipeline.name)
+            if before is not None and self.clock.elapsed() - before < _EVERY_ELSEWHERE:
                 return
-            self._looked[pipeline.name] = now
-        marks = self.index.read_marks(pipeline.name)
-        protected = json.dumps([*pipeline.protection.columns, str(place)])
-        if marks.get("protected") != protected:  # what is masked now may be there in clear
-            self.index.forget(pipeline.name)
-            self.index.mark(pipeline.name, {"protected": protected})
-            marks = {}
-        for table, read in (("dlq", self._read_rows), ("ledger", self._read_batches), ("runs", self._read_runs)):
-            commit = _find_commit(place, table)
-            seen, _, mark = marks.get(table, "").partition(" ")
+            self._looked[pipeline.name] = self.clock.elapsed()
+        if then != now:
+            self.index.mark(pipeline.name, {PROTECTED: now})
+        for table, read in (("ledger", self._read_batches), ("dlq", self._read_rows), ("runs", self._read_runs)):
+            commit, self._worked = _find_commit(place, table), self.clock.elapsed()
+            seen, _, mark = self.index.read_marks(pipeline.name).get(table, "").partition(" ")
             if not commit or commit != seen:
                 mark, may_change = read(pipeline, mark)
                 self.index.mark(pipeline.name, {table: f"{'' if may_change else commit} {mark}"})
+                self._rest()
+        if self.index.read_marks(pipeline.name).get(BROKEN):
+            self.index.mark(pipeline.name, {BROKEN: ""})
+
+    def _read_batches(self, pipeline: PipelineSpec, mark: str) -> tuple[str, bool]:
+        """Take in the batches since the mark. If the ledger was compacted since, its history since the mark is read."""
+        journal = StateLocation.of(pipeline).open_journal(pipeline)
+        number, _, at = mark.partition(" ")
+        if number and journal.state.seq < int(number):
+            self.index.forget(pipeline.name)  # a new state
+            self.index.mark(pipeline.name, {PROTECTED: describe_protection(pipeline)})
+            number = at = ""
+        first = journal.tail[0] if journal.tail else None
+        known = bool(number) and (first is None or first.kind != "snapshot" or first.seq <= int(number))
+        old = () if known else journal.ledger.history(_go_back(at).isoformat() if at else "")
+        settled, mask = [*old, *list_settled_among(journal.tail)], make_mask(self.hidden)
+        self._put(_make_batch(pipeline, each, mask) for each in settled)
+        return f"{journal.state.seq} {max([at, *(each.at for each in settled)])}", False
 
     def _read_rows(self, pipeline: PipelineSpec, mark: str) -> tuple[str, bool]:
         """Take in the refused rows since the mark. If others are gone from the DLQ, all are read again."""
         if pipeline.dlq.destination is not None:
             return "", False
-        dlq, spark = find_dlq(pipeline)
-        since = last = datetime.fromisoformat(mark) if mark else None
-        mask = make_mask(self.hidden)
-        for table in Choice(since=since).stream_rows(dlq, spark, ", ".join(_ROW)):
+        dlq = find_dlq(pipeline)[0]
+        last = self._put_rows(pipeline, dlq, mark)
+        there = query_dlq(dlq, _refuse_spark, "SELECT count(*) AS n FROM {table}")  # after the rows were read
+        more = self.index.count(pipeline.name, "row") - (there[0]["n"] if there else 0)
+        if more > 0:
+            self.index.forget(pipeline.name, "row")
+            last = self._put_rows(pipeline, dlq, "")
+        elif more < 0 and mark:  # they were refused before others that came first
+            self._put_rows(pipeline, dlq, _go_back(mark).isoformat())
+        return last, False
+
+    def _put_rows(self, pipeline: PipelineSpec, dlq: Destination, mark: str) -> str:
+        """Take in the refused rows since the mark. Return the next mark."""
+        last, mask = mark, make_mask(self.hidden)
+        choice = Choice(since=datetime.fromisoformat(mark) if mark else None)
+        for table in choice.stream_rows(dlq, _refuse_spark, ", ".join(_ROW)):
             for some in table.to_batches(max_chunksize=_AT_ONCE):
                 rows = to_python_rows(pa.Table.from_batches([some]))
                 self._put(_make_row(pipeline, row, mask) for row in rows)
-            newest = pc.max(table["nacked_at"]).as_py()
-            last = newest if last is None else max(last, newest)
-        there = query_dlq(dlq, spark, "SELECT count(DISTINCT id) AS n FROM {table}")
-        if mark and self.index.count(pipeline.name, "row") != (there[0]["n"] if there else 0):
-            self.index.forget(pipeline.name, "row")
-            return self._read_rows(pipeline, "")
-        return "" if last is None else last.isoformat(), False
-
-    def _read_batches(self, pipeline: PipelineSpec, mark: str) -> tuple[str, bool]:
-        """Take in the batches since the mark. If the ledger was compacted since, its whole history is read."""
-        journal = StateLocation.of(pipeline).open_journal(pipeline)
-        first = journal.tail[0] if journal.tail else None
-        known = bool(mark) and (first is None or first.kind != "snapshot" or first.seq <= int(mark))
-        settled = list_settled_among(journal.tail) if known else list_settled_ever(journal)
-        self._put(_make_batch(pipeline, each) for each in settled)
-        return str(journal.state.seq), False
+            last = max(last, pc.max(table["nacked_at"]).as_py().isoformat(timespec="microseconds"))
+        return last
 
     def _read_runs(self, pipeline: PipelineSpec, mark: str) -> tuple[str, bool]:
         """Take in the runs since the mark. The next mark is before the runs that work still."""
         if not parse_seconds(pipeline.run_options.history):
             return "", False
-        since = datetime.fromisoformat(mark) if mark else None
+        since = _go_back(mark) if mark else None  # a run that took over may tell another beginning
         runs = list_runs(pipeline, WantedRuns(since=since, limit=_EVERY_RUN, archived=since is None))
         mask = make_mask(self.hidden)
         self._put(_make_run(pipeline, each, mask) for each in runs)
@@ -174,15 +196,30 @@ class Indexer:
     def _put(self, entries: Iterable[Indexed]) -> None:
         """Write the entries some at a time, and rest in between."""
         waiting = iter(entries)
-        while not self._ended.is_set():
-            began = self.clock.elapsed()
-            some = [*islice(waiting, _AT_ONCE)]
-            if not some:
-                return
+        while some := [*islice(waiting, _AT_ONCE)]:
             self.index.put(some)
-            rest = _REST_OF_RUNS if self.is_busy() else _REST
-            self._ended.wait(rest * (self.clock.elapsed() - began))
-        raise InterruptedError("the server ends")
+            self._rest()
+
+    def _rest(self) -> None:
+        """Rest for a time that depends on how long the thread has worked. Raise `InterruptedError` at the end."""
+        rest = _REST_OF_RUNS if self.is_busy() else _REST
+        if self._ended.wait(rest * (self.clock.elapsed() - self._worked)):
+            raise InterruptedError("the server ends")
+        self._worked = self.clock.elapsed()
+
+
+def describe_protection(pipeline: PipelineSpec) -> str:
+    """Return a text that differs if other columns are protected, or if the state is in another place."""
+    return json.dumps([*pipeline.protection.columns, str(StateLocation.of(pipeline))])
+
+
+def _refuse_spark() -> SparkSession:
+    raise Refusal("The search index reads nothing through Spark.")
+
+
+def _go_back(mark: str) -> datetime:
+    """Return a moment before this one, because clocks differ and what began later may be there first."""
+    return datetime.fromisoformat(mark) - _OVERLAP
 
 
 def _find_commit(place: StateLocation, table: str) -> str:
@@ -217,7 +254,7 @@ def _make_row(pipeline: PipelineSpec, row: Mapping[str, Any], mask: Callable[[st
     )
 
 
-def _make_batch(pipeline: PipelineSpec, batch: Settled) -> Indexed:
+def _make_batch(pipeline: PipelineSpec, batch: Settled, mask: Callable[[str], str]) -> Indexed:
     parts = [each if isinstance(each, str) else json.dumps(each, ensure_ascii=False) for each in batch.span.parts[:100]]
     counts = f"read {batch.counts.read}, refused {batch.counts.nacked}"
     return Indexed(
@@ -227,7 +264,9 @@ def _make_batch(pipeline: PipelineSpec, batch: Settled) -> Indexed:
         run=batch.run,
         status="settled",
         at=batch.at,
-        text=" ".join([f"batch {batch.number} of lane {batch.lane}: {batch.span.label}", counts, *parts, batch.plan]),
+        text=mask(
+            " ".join([f"batch {batch.number} of lane {batch.lane}: {batch.span.label}", counts, *parts, batch.plan])
+        ),
     )
 
 

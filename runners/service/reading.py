@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import islice, takewhile
 from pathlib import Path
@@ -138,10 +139,10 @@ def list_runs(service: Service, caller: Caller, ask: messages.ListRuns) -> messa
     definition, since = service.find(ask.pipeline), read_moment(ask.since, "since")
 
     def read() -> messages.RunList:
-        wanted = WantedRuns(
-            status=ask.status, since=since, before=ask.cursor, limit=ask.limit + 1, archived=bool(ask.cursor)
-        )
-        listed = list_runs_of_history(definition.pipeline, wanted)
+        wanted = WantedRuns(status=ask.status, since=since, before=ask.cursor, limit=ask.limit + 1)
+        listed = [] if ask.cursor else list_runs_of_history(definition.pipeline, wanted)
+        if len(listed) <= ask.limit:
+            listed = list_runs_of_history(definition.pipeline, replace(wanted, archived=True))
         cursor = listed[ask.limit - 1]["run"] if len(listed) > ask.limit else ""
         return messages.RunList(runs=[to_answer(messages.Run, each) for each in listed[: ask.limit]], cursor=cursor)
 

@@ -142,14 +142,14 @@ class _Endpoint:
         return Response(ENCODER.encode(answer), status, media_type="application/json")
 
 
-async def _read_body(request: Request) -> bytes:
+async def _read_body(request: Request, most: int = LARGEST) -> bytes:
     """Return the body of a request. Raise `Invalid` as soon as it is too large or too late."""
     parts, size = [], 0
     with anyio.move_on_after(SLOWEST_BODY):
         async for part in request.stream():
             size += len(part)
-            if size > LARGEST:
-                raise Invalid(f"A request may have {LARGEST:,} bytes.")
+            if size > most:
+                raise Invalid(f"A request may have {most:,} bytes.")
             parts.append(part)
         return b"".join(parts)
     raise Invalid(f"The body of a request must come within {SLOWEST_BODY:.0f} seconds.")
@@ -277,7 +277,8 @@ def _make_hook(service: Service, guard: Guard, key: bytes) -> Answering:
         names = ("webhook-id", "webhook-timestamp", "webhook-signature")
         try:
             signature = hooks.Signature(*(request.headers.get(name, "") for name in names))
-            body = await _read_body(request)
+            hooks.check_headers(key, signature, service.clock)
+            body = await _read_body(request, hooks.LARGEST)
             pipeline = request.path_params["pipeline"]
             taken = await anyio.to_thread.run_sync(hooks.take_in, service, guard, key, pipeline, signature, body)
         except ClientDisconnect:

@@ -101,8 +101,12 @@ class Server:
     guard: Guard
     grpc_address: str = ""
     """Where gRPC answers while the server listens, such as `127.0.0.1:8401`."""
-    _ends: list[Callable[[], None]] = field(default_factory=list)
+    starter: Starter = field(init=False)
+    """Begins the runs that webhooks ask for."""
     _stops: queue.SimpleQueue[tuple[str, bool]] = field(default_factory=queue.SimpleQueue)
+
+    def __post_init__(self) -> None:
+        self.starter = Starter(service=self.service)
 
     @staticmethod
     def open(options: ServerOptions, listeners: Sequence[ScheduleListener] = ()) -> Server:
@@ -136,9 +140,7 @@ class Server:
         threading.Thread(target=self._end_tasks, name="wherry-stop", daemon=True).start()
         indexer = make_indexer(self.service, is_busy=lambda: bool(self.scheduler.due_queue.running))
         threading.Thread(target=indexer.follow, name="wherry-index", daemon=True).start()
-        starter = Starter(service=self.service)
-        self._ends.append(starter.end)  # before its runs are stopped, so that the next server begins them
-        threading.Thread(target=starter.follow, name="wherry-arrivals", daemon=True).start()
+        threading.Thread(target=self.starter.follow, name="wherry-arrivals", daemon=True).start()
         self.service.metrics.ready = True
         self.scheduler.run()
         indexer.end()
@@ -147,8 +149,7 @@ class Server:
     def stop(self, reason: str, *, force: bool = False) -> None:
         """Begin nothing more. Batches in flight finish, or not with `force`. A signal handler may call this."""
         self.service.metrics.ready = False
-        for end in self._ends:
-            end()
+        self.starter.end()  # before its runs are stopped, so that the next server begins them
         self.scheduler.stop(reason, force=force)
         self._stops.put((reason, force))
 
@@ -228,7 +229,7 @@ def make_indexer(service: Service, is_busy: Callable[[], bool] = lambda: False) 
     return Indexer(
         index=service.index,
         folder=service.deeds.log.parent,
-        list_definitions=lambda: service.list_definitions().definitions,
+        list_definitions=service.list_definitions,
         hidden=service.hidden,
         is_busy=is_any_busy,
         clock=service.clock,

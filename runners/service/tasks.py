@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import queue
 import threading
 import uuid
@@ -22,6 +23,22 @@ from runners.service.problems import describe_problem, make_problem
 
 _KEPT, MOST_WAITING = 1_000, 100
 """How many tasks are kept, and how many may wait. The oldest that have ended are forgotten first."""
+
+log = logging.getLogger("wherry")
+
+
+def repeat(look: Callable[[], None], every: float, ended: threading.Event) -> None:
+    """Look again and again, with these seconds in between, until `ended` is set. A look that fails is logged once."""
+    known = ""
+    while not ended.wait(every):
+        new = ""
+        try:
+            look()
+        except Exception as error:
+            new = type(error).__name__
+            if new != known:
+                log.exception("The server tries again what failed in the background.")
+        known = new
 
 
 class TaskFailed(Exception):

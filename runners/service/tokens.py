@@ -21,8 +21,8 @@ from runners.service.operation import Caller, Right, Unauthenticated
 
 _PREFIX = "wherry_"
 """The beginning of every token, by which scanners for leaked secrets find it."""
-_OWNER, _LONGEST_NAME = "owner", 100
-"""The name of the caller with the server's own token, and how long another name may be."""
+_OWNER, _TAKEN, _LONGEST_NAME = "owner", ("owner", "webhook"), 100
+"""The name of the caller with the server's own token, all names of the server, and how long another name may be."""
 
 
 RightName = Literal["read", "operate", "admin"]
@@ -78,12 +78,12 @@ class Tokens:
     def add(self, name: str, right: RightName, *, pipelines: Sequence[str] = (), lasts: float | None = None) -> str:
         """Return a new token for this name, which ends after so many seconds. An earlier token of the name ends.
 
-        Raise `Refusal` for a name that a log cannot show, or that is the owner's.
+        Raise `Refusal` for a name that a log cannot show, or that the server itself has.
         """
-        if name == _OWNER or not name.isprintable() or not 0 < len(name.strip()) <= _LONGEST_NAME:
+        if name in _TAKEN or not name.isprintable() or not 0 < len(name.strip()) <= _LONGEST_NAME:
             raise Refusal(
                 f"No token can have the name {name[:_LONGEST_NAME]!r}.",
-                hint=f"Choose a name of 1 to {_LONGEST_NAME} letters that is not {_OWNER}.",
+                hint=f"Choose a name of 1 to {_LONGEST_NAME} letters that is not {' or '.join(_TAKEN)}.",
             )
         token = make_own_token()
         made = StoredToken(

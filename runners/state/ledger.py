@@ -66,8 +66,11 @@ class Ledger(ABC):
         """
 
     @abstractmethod
-    def history(self) -> Iterator[Settled]:
-        """Yield the batches that were settled before the last snapshot, in no particular order."""
+    def history(self, since: str = "") -> Iterator[Settled]:
+        """Yield the batches that were settled before the last snapshot, in no particular order.
+
+        With `since`, a time in UTC as entries have it, only those that were settled then or later.
+        """
 
     @property
     @abstractmethod
@@ -238,10 +241,10 @@ class TableLedger(Ledger, Generic[Table]):
             self._tidy(landed.seq)
             return landed
 
-    def history(self) -> Iterator[Settled]:
+    def history(self, since: str = "") -> Iterator[Settled]:
         with self._lock:
             self._settled.refresh()
-            return (to_settled(self.place, row) for row in self._settled.rows())
+            return (to_settled(self.place, row) for row in self._settled.rows() if row["at"] >= since)
 
     @property
     def place(self) -> str:

@@ -89,8 +89,8 @@ class PatientLedger(Ledger):
     def compact(self, snapshot: Entry, settled: Sequence[Settled], *, after: int) -> Entry:
         return self._patience.outlast(lambda: self._ledger.compact(snapshot, settled, after=after))
 
-    def history(self) -> Iterator[Settled]:
-        return iter(self._patience.outlast(lambda: list(self._ledger.history())))
+    def history(self, since: str = "") -> Iterator[Settled]:
+        return iter(self._patience.outlast(lambda: list(self._ledger.history(since))))
 
     @property
     def place(self) -> str:

@@ -193,8 +193,8 @@ class SharedLedger(Ledger):
         self.world.may_die()
         return landed
 
-    def history(self) -> list[Settled]:  # type: ignore[override]
-        return list(self.shared.history())
+    def history(self, since: str = "") -> list[Settled]:  # type: ignore[override]
+        return list(self.shared.history(since))
 
 
 class Numbers(Backlog):

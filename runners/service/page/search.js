@@ -7,11 +7,12 @@ import { shorten, showState, showTime } from "./words.js";
 
 const MOST = 50;
 const KINDS = { run: "Runs", batch: "Batches", row: "Refused rows" };
-const chosen = { kind: "", cursors: [], typed: null };
+const chosen = { text: "", kind: "", cursors: [], typed: null };
 
 export const search = {
   title: "Search",
   async fetch(text = "") {
+    if (text !== chosen.text) Object.assign(chosen, { text, cursors: [], typed: null });
     if (!text.trim()) return { hits: [], text };
     const pages = await Promise.all(["", ...chosen.cursors].map((cursor) => ask(path("search"), { text, kind: chosen.kind, cursor, limit: MOST })));
     return { text, hits: pages.flatMap((each) => each.hits), cursor: pages.at(-1).cursor, behind: pages[0].behind };

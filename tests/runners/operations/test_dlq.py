@@ -135,7 +135,7 @@ def test_rows_of_a_cause_are_grouped_by_column_and_form(pipeline: Pipeline, tmp_
     assert pipeline.refused.causes(Choice(text="column none:")) == []
 
 
-VALUES = ("1", "22", "n/a", "it's", "a; column b: 'x' is not", "x = 1, y = 2", "é7", "")
+VALUES = ("1", "22", "n/a", "it's", "a; column b: 'x' is not", "x = 1, y = 2", "é7", "", "NULL", "abc")
 WORDS = (
     *(
         "column a1: '{}' is not an int",
@@ -143,6 +143,7 @@ WORDS = (
         "column a2: '{}' is not an int; column b: '{}', no",
     ),
     *("zones has no row with id = {}, b = {}", "line {} is bad", "'{}' has no row with", "{}", "column {}"),
+    f"{'1 ' * 60}{{}}",
 )
 PLACES = ("", "{}: ", "{} offset 7: ")
 

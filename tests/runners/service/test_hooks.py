@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
 
 import pytest
 
+from runners.model.entry import Entry
 from runners.model.errors import Refusal
-from runners.service.hooks import SENDER, Starter, read_secret, sign
+from runners.service.hooks import AGAIN, LARGEST, SENDER, Starter, read_secret, sign
 from runners.service.messages import Task
 from runners.service.problems import make_problem
 from runners.service.rest import make_app
 from runners.service.serving import ServerOptions, answer_over_http
-from runners.service.tasks import Doing, TaskFailed
+from runners.service.tasks import Doing, TaskFailed, repeat
+from runners.state.location import StateLocation
 from tests.manual_clock import ManualClock
 from tests.runners.service.served import Reply, Served, serve
 
@@ -53,6 +57,7 @@ def test_a_signed_request_lets_a_pipeline_wait_for_a_run(hooked: Served) -> None
     assert (reply.status, reply.json()) == (202, {"pipeline": "orders"})
     assert list_waiting(hooked) == {"orders": 1}
     assert {line["who"] for line in hooked.read_log()} == {"webhook"}
+    assert hooked.read_log()[0]["with"]["reason"].endswith(": evt_1")
     assert "passwd" not in hooked.service.deeds.log.read_text()
 
 
@@ -78,6 +83,9 @@ def test_a_signature_is_that_of_standard_webhooks() -> None:
         {"timestamp": "9" * 30},
         {"timestamp": "-1"},
         {"timestamp": ""},
+        {"id": "evt.1"},
+        {"id": ""},
+        {"id": "e" * 201},
     ],
 )
 def test_a_request_without_a_valid_signature_begins_nothing(hooked: Served, headers: dict[str, str]) -> None:
@@ -98,13 +106,44 @@ def test_one_of_several_signatures_is_enough(hooked: Served) -> None:
 
 
 def test_a_request_that_comes_again_begins_nothing(hooked: Served) -> None:
-    """It gets the first answer. For another pipeline it is refused, and a new id is a new arrival."""
+    """It gets the same answer, also after the run. A new id is a new arrival."""
     first, again = send(hooked), send(hooked)
     assert (again.status, again.body) == (first.status, first.body)
-    assert send(hooked, place=PLACE.replace("orders", "items")).status == 409
     assert list_waiting(hooked) == {"orders": 1}
     assert send(hooked, headers={"id": "evt_2"}).status == 202
     assert list_waiting(hooked) == {"orders": 2}
+    hooked.service.arrivals.settle(hooked.service.arrivals.list_waiting()["orders"])
+    assert send(hooked).status == 202
+    assert list_waiting(hooked) == {}
+
+
+def test_an_arrival_that_cannot_be_noted_can_be_sent_again(hooked: Served) -> None:
+    """The sender gets an error meanwhile."""
+    folder = hooked.service.arrivals.folder
+    folder.write_text("no folder")
+    assert send(hooked).status >= 500
+    folder.unlink()
+    assert send(hooked).status == 202
+    assert list_waiting(hooked) == {"orders": 1}
+
+
+def test_a_settled_arrival_is_forgotten_when_its_request_is_too_old(hooked: Served) -> None:
+    """So the folder stays small."""
+    arrivals = hooked.service.arrivals
+    for number in range(3):
+        arrivals.note("orders", f"evt_{number}")
+        arrivals.settle(arrivals.list_waiting()["orders"])
+    first, *_ = done = sorted((arrivals.folder / "done").iterdir())
+    os.utime(first, (0, 0))
+    arrivals.settle([])
+    assert sorted((arrivals.folder / "done").iterdir()) == done[1:]
+
+
+def test_a_large_body_is_refused(hooked: Served) -> None:
+    """Without a valid time, or without a secret of the server, the body is not even read."""
+    large = b"x" * (LARGEST + 1)
+    assert send(hooked, large).status == 422
+    assert send(hooked, large, headers={"timestamp": "0"}).status == 401
 
 
 def test_a_pipeline_is_named_by_the_path_only(hooked: Served) -> None:
@@ -128,29 +167,119 @@ def test_a_weak_secret_is_refused(secret: str) -> None:
     assert read_secret(f" {KEY.decode()}\n") == KEY
 
 
-def test_a_run_begins_after_each_arrival(served: Served) -> None:
-    """What arrives while a run works is followed by one more run, and a run that another one keeps away comes later."""
-    ends, begun = ["OWNED", "", "FAILED"], list[str]()
+def make_start(served: Served, ends: Mapping[str, object] | None, begun: list[str]) -> Callable[[str], Task]:
+    """Return what begins a task. It ends well, or fails with this code and this report. It notes its pipeline."""
 
     def start(name: str) -> Task:
-        end = ends.pop(0)
         begun.append(name)
 
         def work(doing: Doing) -> None:
-            if end:
-                raise TaskFailed("failed", make_problem(end, "prepared"))
-            served.service.arrivals.note("orders")
-            served.service.arrivals.note("orders")
+            if ends is not None:
+                raise TaskFailed("failed", make_problem(str(ends["code"]), "prepared"), ends.get("report"))
+            served.service.arrivals.note("orders", f"evt_{len(begun)}")
 
         return served.service.tasks.start("start_run", name, SENDER, "a test", work)
 
-    starter = Starter(service=served.service, start=start)
-    served.service.arrivals.note("orders")
-    for waiting in ({"orders": 1}, {"orders": 3}, {"orders": 2}, {}):
-        starter.look()
-        served.service.tasks.wait(10)
-        assert list_waiting(served) == waiting
-    assert (begun, ends) == (["orders"] * 3, [])
+    return start
+
+
+def look(served: Served, starter: Starter) -> Mapping[str, int]:
+    """Look, and wait for the runs that begin. Return what waits still."""
+    starter.look()
+    served.service.tasks.wait(10)
+    starter.look()
+    return list_waiting(served)
+
+
+def test_what_arrives_during_a_run_is_followed_by_one_more(served: Served) -> None:
+    """A failed run with a report counts."""
+    begun: list[str] = []
+    starter = Starter(service=served.service, start=make_start(served, None, begun))
+    served.service.arrivals.note("orders", "evt")
+    starter.look()
+    served.service.tasks.wait(10)
+    assert list_waiting(served) == {"orders": 2}
+    starter.start = make_start(served, {"code": "FAILED", "report": {}}, begun)
+    assert look(served, starter) == {}
+    assert begun == ["orders"] * 2
+
+
+@pytest.mark.parametrize("code", ["OWNED", "PAUSED", "FAILED"])
+def test_a_run_that_did_not_take_place_is_tried_again_later(served: Served, code: str) -> None:
+    """Half a minute passes in between. What arrived waits still."""
+    clock = served.service.clock = ManualClock(time=NOW)
+    begun: list[str] = []
+    starter = Starter(service=served.service, start=make_start(served, {"code": code}, begun))
+    served.service.arrivals.note("orders", "evt")
+    for _ in range(3):
+        assert look(served, starter) == {"orders": 1}
+    assert len(begun) == 1
+    clock.move(AGAIN)
+    assert look(served, starter) == {"orders": 1}
+    assert len(begun) == 2
+
+
+def test_a_run_elsewhere_lets_nothing_begin(served: Served) -> None:
+    """No task is made until it has ended."""
+    clock = served.service.clock = ManualClock(time=NOW)
+    begun: list[str] = []
+    pipeline = served.service.find("orders").pipeline
+    journal = StateLocation.of(pipeline).open_journal(pipeline)
+    journal.acquire({"host": "elsewhere", "pipeline": "orders", "run": "another"})
+    starter = Starter(service=served.service, start=make_start(served, {"code": "FAILED", "report": {}}, begun))
+    served.service.arrivals.note("orders", "evt")
+    assert look(served, starter) == {"orders": 1}
+    clock.move(AGAIN)
+    assert look(served, starter) == {"orders": 1}
+    assert begun == []
+    journal.record(Entry(kind="release", body={"run": "another", "status": "succeeded"}))
+    clock.move(AGAIN)
+    assert look(served, starter) == {}
+    assert begun == ["orders"]
+
+
+def test_a_forgotten_task_is_begun_again(served: Served) -> None:
+    """What it did is not known, and a run finds only what is new."""
+    clock = served.service.clock = ManualClock(time=NOW)
+    forgotten = Task(task="x", operation="start_run", pipeline="orders", state="waiting", by="", reason="", began_at="")
+    starter, begun = Starter(service=served.service, start=lambda _: forgotten), list[str]()
+    served.service.arrivals.note("orders", "evt")
+    assert look(served, starter) == {"orders": 1}
+    clock.move(AGAIN)
+    starter.start = make_start(served, {"code": "FAILED", "report": {}}, begun)
+    assert look(served, starter) == {}
+    assert begun == ["orders"]
+
+
+def test_a_broken_definition_keeps_its_arrival(served: Served) -> None:
+    """It is mended, and the run begins. Once nothing is broken, a pipeline that is gone waits no longer."""
+    begun: list[str] = []
+    file = served.folder / "orders.yaml"
+    text = file.read_text()
+    starter = Starter(service=served.service, start=make_start(served, {"code": "FAILED", "report": {}}, begun))
+    served.service.arrivals.note("orders", "evt")
+    served.service.arrivals.note("gone", "evt")
+    file.write_text("name: orders\n")
+    assert look(served, starter) == {"orders": 1, "gone": 1}
+    file.write_text(text)
+    assert look(served, starter) == {"gone": 1}
+    (served.folder / "broken.yaml").unlink()
+    assert look(served, starter) == {}
+    assert begun == ["orders"]
+
+
+def test_a_look_that_fails_is_logged_once_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    """So no thread of the server ends in silence."""
+    ended, looks = threading.Event(), list[int]()
+
+    def look() -> None:
+        looks.append(1)
+        if len(looks) == 3:
+            ended.set()
+        raise OSError("no disk")
+
+    repeat(look, 0.0, ended)
+    assert (len(looks), len(caplog.messages)) == (3, 1)
 
 
 def test_a_run_that_ends_with_its_server_is_begun_again(served: Served) -> None:
@@ -163,7 +292,7 @@ def test_a_run_that_ends_with_its_server_is_begun_again(served: Served) -> None:
         return served.service.tasks.start("start_run", name, SENDER, "a test", work)
 
     starter = Starter(service=served.service, start=start)
-    served.service.arrivals.note("orders")
+    served.service.arrivals.note("orders", "evt")
     starter.look()
     starter.end()
     served.service.tasks.wait(10)
@@ -172,13 +301,14 @@ def test_a_run_that_ends_with_its_server_is_begun_again(served: Served) -> None:
 
 
 def test_what_waits_outlives_a_server(served: Served) -> None:
-    """The next server of the folder begins the run. A pipeline that is gone waits no longer."""
-    served.service.arrivals.note("orders")
-    served.service.arrivals.note("a/b")
+    """The next server of the folder begins the run, which has no Spark here. A pipeline that is gone is settled."""
+    (served.folder / "broken.yaml").unlink()
+    served.service.arrivals.note("orders", "evt")
+    served.service.arrivals.note("a/b", "evt")
     with serve(served.folder) as other:
         starter = Starter(service=other.service)
         starter.look()
         assert [(task["pipeline"], task["by"]) for task in other.get("/v1/tasks")["tasks"]] == [("orders", "webhook")]
         other.service.tasks.wait(10)
         starter.look()
-    assert list_waiting(served) == {}
+    assert list_waiting(served) == {"orders": 1}

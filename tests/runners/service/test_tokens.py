@@ -90,9 +90,9 @@ def test_a_text_that_is_no_token_opens_nothing(tokens: Tokens, token: str) -> No
             each.recognise(token)
 
 
-@pytest.mark.parametrize("name", ["owner", "", "  ", "a\nb", "a\u2028b", "a\x1b[2Jb", "n" * 101])
+@pytest.mark.parametrize("name", ["owner", "webhook", "", "  ", "a\nb", "a\u2028b", "a\x1b[2Jb", "n" * 101])
 def test_a_name_that_a_log_cannot_tell_apart_is_refused(tokens: Tokens, name: str) -> None:
-    """The owner of the server is called owner in the log of changes."""
+    """The log of changes has the name owner for the owner of the server, and webhook for senders of webhooks."""
     with pytest.raises(Refusal, match="No token can have the name"):
         tokens.add(name, "read")
     assert not tokens.file.exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from origins.batch import Json, Span
 from runners.model.entry import FORMAT, Entry, Settled
@@ -146,6 +147,14 @@ class LedgerConformance(ABC):
         ledger.compact(Entry(kind="snapshot"), first, after=1)
         ledger.compact(Entry(kind="snapshot"), second, after=2)
         assert sorted(self.ledger().history(), key=lambda settled: settled.number) == first + second
+
+    def test_settled_batches_are_read_since_a_time(self) -> None:
+        """The time itself counts."""
+        ledger = self.ledger()
+        batches = [replace(_make_settled(f"p{day}", day), at=f"2026-01-0{day}T00:00:00.000+00:00") for day in (1, 2, 3)]
+        ledger.append(_make_entries("a"), after=0)
+        ledger.compact(Entry(kind="snapshot"), batches, after=1)
+        assert sorted(each.plan for each in ledger.history("2026-01-02T00:00:00.000+00:00")) == ["p2", "p3"]
 
     def test_a_batch_is_in_the_history_once(self) -> None:
         """It may be given several times. A batch with the same number in another lane is another batch."""

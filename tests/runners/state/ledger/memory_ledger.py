@@ -41,9 +41,9 @@ class MemoryLedger(Ledger):
             self._entries = [row]
         return numbered
 
-    def history(self) -> Iterator[Settled]:
+    def history(self, since: str = "") -> Iterator[Settled]:
         with self._lock:
-            rows = list(self._settled.values())
+            rows = [row for row in self._settled.values() if row["at"] >= since]
         return (to_settled(self.place, row) for row in rows)
 
     @property

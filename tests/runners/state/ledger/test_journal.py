@@ -20,9 +20,9 @@ class Counting(MemoryLedger):
         super().__init__()
         self.reads = 0
 
-    def history(self) -> Iterator[Settled]:
+    def history(self, since: str = "") -> Iterator[Settled]:
         self.reads += 1
-        return super().history()
+        return super().history(since)
 
 
 def test_the_history_is_read_only_once() -> None:
