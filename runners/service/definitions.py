@@ -32,14 +32,14 @@ def get_definition(service: Service, caller: Caller, ask: messages.GetDefinition
 
 def validate_definition(service: Service, caller: Caller, ask: messages.ValidateDefinition) -> messages.ValidDefinition:
     """Say whether this could be the definition of a pipeline. Nothing is kept, and no row is read."""
-    found = _load(service, caller, ask.pipeline, ask.definition)
+    found = check_definition(service, caller, ask)
     text = msgspec.json.decode(found.text)
     return messages.ValidDefinition(pipeline=ask.pipeline, hash=found.hash, definition=text)
 
 
 def put_definition(service: Service, caller: Caller, ask: messages.PutDefinition) -> messages.StoredDefinition:
     """Create or replace the definition of a pipeline. A run that works keeps the definition that it began with."""
-    _load(service, caller, ask.pipeline, ask.definition)
+    check_definition(service, caller, ask)
     known = service.list_definitions().definitions.get(ask.pipeline)
     file, content = _name_file(service, ask.pipeline), ask.definition.encode()
     if known is not None and known.path is not None and known.path.name != file.name:
@@ -75,21 +75,25 @@ def load_given(service: Service, caller: Caller, ask: messages.StartRun) -> Defi
     """
     if caller.right < Right.ADMIN:
         raise Forbidden(f"{caller.name} needs the right to admin for a run with its own definition.")
-    _load(service, caller, ask.pipeline, ask.definition)
+    definition = check_definition(service, caller, ask)
     file = _name_file(service, ask.pipeline)
     if file.exists() or ask.pipeline in service.list_definitions().definitions:
         raise Refusal(
             f"{ask.pipeline} has a definition in the folder, and a run of it uses that.",
             hint="Leave out the definition, or give it another name.",
         )
-    return service.load_with(file, ask.definition, ask.parameters)
+    return definition
 
 
-def _load(service: Service, caller: Caller, pipeline: str, text: str) -> Definition:
-    """Return the definition in a text of a caller. Raise `DefinitionError` with what is refused or wrong."""
+def check_definition(
+    service: Service, caller: Caller, ask: messages.ValidateDefinition | messages.PutDefinition | messages.StartRun
+) -> Definition:
+    """Return the definition that a caller sent. Raise `DefinitionError` with what is refused or wrong."""
     _check_sees_all(caller)
-    service.rules.check(text, pipeline)
-    return service.load(_name_file(service, pipeline), text=text)
+    parameters = ask.parameters if isinstance(ask, messages.StartRun) else {}
+    service.rules.check_parameters(parameters, ask.definition)
+    service.rules.check(ask.definition, ask.pipeline, parameters)
+    return service.load_with(_name_file(service, ask.pipeline), ask.pipeline, ask.definition, parameters)
 
 
 def _check_sees_all(caller: Caller) -> None:
