@@ -79,6 +79,8 @@ class Service:
     """Loads the definition in a file with all its secrets, to carry rows with it. It is `definition.load`."""
     rules: DefinitionRules
     """What the owner allows to definitions and parameters of callers."""
+    look_up: Callable[[Caller], Caller]
+    """Returns a caller as it is now. Raises `Unauthenticated` if its token was removed or has expired."""
     make_listeners: Callable[[PipelineSpec], Sequence[Listener]] = lambda _: ()
     """Returns the listeners of each run of a pipeline."""
     hidden: Mapping[str, str] = field(default_factory=dict)

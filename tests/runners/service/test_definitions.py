@@ -85,6 +85,24 @@ def test_a_deleted_definition_leaves_its_state(open_served: Served) -> None:
     assert open_served.get("/v1/pipelines/orders/runs/last")["read"] == 2
 
 
+def test_a_definition_takes_no_state_of_another_pipeline(open_served: Served) -> None:
+    """A state that no caller made, and the name of a broken definition, are refused."""
+    (open_served.folder / ".wherry" / "new").mkdir()
+    for method, path in (("PUT", NEW), ("POST", "/v1/pipelines/new/runs")):
+        reply = open_served.ask(method, path, {**WHY, "definition": TEXT})
+        assert "no caller made it" in reply.json()["detail"]
+    (open_served.folder / ".wherry" / "new").rmdir()
+    for name in ("new", "'new' # x", "${DAY}"):
+        (open_served.folder / "broken.yaml").write_text(f"name: {name}\norigin: {{nowhere: {{}}}}\n")
+        assert "broken.yaml is broken" in open_served.ask("PUT", NEW, {**WHY, "definition": TEXT}).json()["detail"]
+    (open_served.folder / "broken.yaml").unlink()
+    assert open_served.ask("PUT", NEW, {**WHY, "definition": TEXT}).status == 200
+    (open_served.folder / ".wherry" / "new").mkdir()
+    etag = open_served.get(NEW)["etag"]
+    assert open_served.ask("DELETE", NEW, {**WHY, "etag": etag}).status == 200
+    assert open_served.ask("PUT", NEW, {**WHY, "definition": TEXT}).status == 200
+
+
 def test_a_definition_is_validated_and_not_stored(open_served: Served) -> None:
     """The answer has what it says, or every line that is wrong."""
     before = list_files(open_served)
