@@ -35,7 +35,7 @@ class WithColumns(Stage):
         return rows.with_columns({name: rows.sql(sql) for name, sql in self.columns.items()})
 
 
-_ALIASED = re.compile(r"(?P<sql>.+?)\s+as\s+(?P<name>[^\W\d]\w*|`(?:``|[^`])+`)", re.IGNORECASE | re.DOTALL)
+_ALIASED = re.compile(r"(?P<sql>.*?\S)\s+as\s+(?P<name>[^\W\d]\w*|`(?:``|[^`])+`)", re.IGNORECASE | re.DOTALL)
 _NAME = re.compile(r"[^\W\d]\w*|`(?:``|[^`])+`")
 _PATH = re.compile(rf"(?:{_NAME.pattern})(?:\.(?:{_NAME.pattern}))+")
 _CONSTANTS = re.compile("null|true|false|current_date|current_time|current_timestamp|localtimestamp", re.IGNORECASE)

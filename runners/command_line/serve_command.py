@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 @option("--only", metavar="NAMES", help="The pipelines of the token, such as orders,items.")
 @option("--lasts", default="", metavar="TIME", callback=check_duration, help="When the token ends, such as 30d.")
 @expert_option("--allow-host", multiple=True, metavar="NAME", help="Callers reach the server by this name.")
-@expert_option("--definition-root", multiple=True, metavar="PLACE", help="Take definitions with places below this.")
+@expert_option("--definition-root", multiple=True, metavar="PLACE", help="Take definitions of places below it, in DIR.")
 @expert_option("--allow-parameter", multiple=True, metavar="NAME", help="Callers may set ${NAME} of definitions.")
 @expert_option("--issuer", metavar="URL", help="Take tokens of this identity provider too.")
 @expert_option("--audience", default="wherry", metavar="NAME", help="Its tokens name this; default: wherry.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import stat
 import uuid
 from collections.abc import Iterator
@@ -20,6 +21,9 @@ from runners.service.deeds import make_etag
 from runners.service.operation import Caller, Changed, Forbidden, NotFound, Right
 from runners.service.service import Service
 
+_NAMED = re.compile(r"""^["']?name["']?[ \t]*:[ \t]*["']?([\w-]+)["']?[ \t]*(?:#.*)?$""", re.MULTILINE)
+"""The line with the name of a pipeline, if it is written plainly."""
+
 
 def get_definition(service: Service, caller: Caller, ask: messages.GetDefinition) -> messages.DefinitionText:
     """Show the file of a pipeline, with the hash that a change of it must name."""
@@ -32,19 +36,18 @@ def get_definition(service: Service, caller: Caller, ask: messages.GetDefinition
 
 def validate_definition(service: Service, caller: Caller, ask: messages.ValidateDefinition) -> messages.ValidDefinition:
     """Say whether this could be the definition of a pipeline. Nothing is kept, and no row is read."""
-    found = _load(service, caller, ask.pipeline, ask.definition)
+    found = check_definition(service, caller, ask)
     text = msgspec.json.decode(found.text)
     return messages.ValidDefinition(pipeline=ask.pipeline, hash=found.hash, definition=text)
 
 
 def put_definition(service: Service, caller: Caller, ask: messages.PutDefinition) -> messages.StoredDefinition:
     """Create or replace the definition of a pipeline. A run that works keeps the definition that it began with."""
-    _load(service, caller, ask.pipeline, ask.definition)
-    known = service.list_definitions().definitions.get(ask.pipeline)
+    check_definition(service, caller, ask)
     file, content = _name_file(service, ask.pipeline), ask.definition.encode()
-    if known is not None and known.path is not None and known.path.name != file.name:
-        raise Refusal(f"{ask.pipeline} is in {known.path.name} already.", hint="Change that file on its machine.")
+    _check_free(service, file)
     with _hold_file(service, file, ask.etag) as replaced:
+        _note_name(service, file)
         new = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
         try:
             with new.open("xb") as opened:
@@ -64,6 +67,7 @@ def delete_definition(service: Service, caller: Caller, ask: messages.DeleteDefi
     with _hold_file(service, file, ask.etag) as there:
         if not there:
             raise NotFound(f"There is no file {file.name}.")
+        _note_name(service, file)
         file.unlink()
     return messages.RemovedDefinition(pipeline=ask.pipeline, file=file.name)
 
@@ -75,21 +79,65 @@ def load_given(service: Service, caller: Caller, ask: messages.StartRun) -> Defi
     """
     if caller.right < Right.ADMIN:
         raise Forbidden(f"{caller.name} needs the right to admin for a run with its own definition.")
-    _load(service, caller, ask.pipeline, ask.definition)
+    definition = check_definition(service, caller, ask)
     file = _name_file(service, ask.pipeline)
     if file.exists() or ask.pipeline in service.list_definitions().definitions:
         raise Refusal(
             f"{ask.pipeline} has a definition in the folder, and a run of it uses that.",
             hint="Leave out the definition, or give it another name.",
         )
-    return service.load_with(file, ask.definition, ask.parameters)
+    _check_free(service, file)
+    _note_name(service, file)
+    return definition
 
 
-def _load(service: Service, caller: Caller, pipeline: str, text: str) -> Definition:
-    """Return the definition in a text of a caller. Raise `DefinitionError` with what is refused or wrong."""
+def check_definition(
+    service: Service, caller: Caller, ask: messages.ValidateDefinition | messages.PutDefinition | messages.StartRun
+) -> Definition:
+    """Return the definition that a caller sent. Raise `DefinitionError` with what is refused or wrong."""
     _check_sees_all(caller)
-    service.rules.check(text, pipeline)
-    return service.load(_name_file(service, pipeline), text=text)
+    parameters = ask.parameters if isinstance(ask, messages.StartRun) else {}
+    service.rules.check_parameters(parameters, ask.definition)
+    service.rules.check(ask.definition, ask.pipeline, parameters)
+    return service.load_with(_name_file(service, ask.pipeline), ask.pipeline, ask.definition, parameters)
+
+
+def _check_free(service: Service, file: Path) -> None:
+    """Raise `Refusal` if the name of this file belongs, or may belong, to a pipeline of a person at the machine.
+
+    A caller's definition would get its state.
+    """
+    name, catalog = file.stem, service.list_definitions()
+    known = catalog.definitions.get(name)
+    if known is not None and known.path is not None and known.path.name != file.name:
+        raise Refusal(f"{name} is in {known.path.name} already.", hint="Change that file on its machine.")
+    for other in catalog.broken:
+        if other != file.name and _may_have_name(file.with_name(other), name):
+            raise Refusal(f"{other} is broken, and may be the definition of {name}.", hint="Mend it on its machine.")
+    if known is None and file.with_name(".wherry").joinpath(name).exists() and not _name_note(service, file).exists():
+        raise Refusal(
+            f"There is a state of {name}, and no caller made it.",
+            hint="Choose another name, or remove the state on its machine.",
+        )
+
+
+def _may_have_name(file: Path, name: str) -> bool:
+    try:
+        named = _NAMED.findall(file.read_text("utf-8-sig"))
+    except (OSError, ValueError):
+        return True
+    return not named or name in named
+
+
+def _name_note(service: Service, file: Path) -> Path:
+    return service.deeds.log.parent / "names" / file.stem
+
+
+def _note_name(service: Service, file: Path) -> None:
+    """Note that a caller may use this name, and the state of it."""
+    note = _name_note(service, file)
+    note.parent.mkdir(mode=0o700, exist_ok=True)
+    note.touch()
 
 
 def _check_sees_all(caller: Caller) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 from runners.model.clock import Clock
 from runners.service.issuer import Issuer
-from runners.service.operation import Caller, Forbidden, TooMuch, Unauthenticated
-from runners.service.tokens import Tokens
+from runners.service.operation import APPROVED, Caller, Forbidden, TooMuch, Unauthenticated
+from runners.service.tokens import OUTSIDE, TAKEN, Tokens
 
 A = TypeVar("A")
 RATE, BURST = 100.0, 400.0
@@ -78,7 +78,14 @@ class Guard:
             )
         token = token.strip()
         is_signed = self.issuer is not None and token.count(".") == _DOTS
-        return self.issuer.recognise(token) if self.issuer and is_signed else self.tokens.recognise(token)
+        if not self.issuer or not is_signed:
+            return self.tokens.recognise(token)
+        caller = self.issuer.recognise(token)
+        if APPROVED in caller.name:
+            raise Forbidden("The identity provider gives this caller the name of two, so it does not count.")
+        taken = (*TAKEN, *(each.name for each in self.tokens.list_all()))
+        is_taken = caller.name in taken or caller.name.startswith(OUTSIDE)
+        return replace(caller, name=f"{OUTSIDE}{caller.name}") if is_taken else caller
 
     def check_sees_all(self, caller: Caller) -> None:
         """Raise `Forbidden` for a caller of only some pipelines."""

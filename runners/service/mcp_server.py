@@ -100,7 +100,7 @@ def _describe_tool(operation: Operation) -> types.Tool:
         name=operation.name,
         description=operation.summary,
         input_schema={**schema, "$defs": parts} if parts else schema,
-        annotations=types.ToolAnnotations(read_only_hint=operation.name != "carry_out_plan", open_world_hint=False),
+        annotations=types.ToolAnnotations(read_only_hint=not operation.changes, open_world_hint=False),
     )
 
 

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from origins.errors import WherryError
+
+APPROVED = ", approved by "
+"""What stands between the two names of a planned change. No caller has it in its own name."""
 
 
 class Right(enum.IntEnum):
@@ -34,6 +37,8 @@ class Caller:
     right: Right
     pipelines: frozenset[str] | None = None
     """The pipelines that the caller may see. None means all."""
+    is_stored: bool = field(default=False, compare=False)
+    """Whether the server keeps the token of this caller, so that the caller can be looked up again."""
 
     def may_see(self, pipeline: str) -> bool:
         """Whether the caller may see this pipeline."""

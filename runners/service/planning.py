@@ -6,15 +6,21 @@ from typing import Any
 
 import msgspec
 
+from origins.errors import WherryError
 from runners.service import messages
-from runners.service.operation import ENCODER, Ask, Caller, Operation
+from runners.service.definitions import check_definition
+from runners.service.operation import ENCODER, Ask, Caller, Forbidden, Operation, Unauthenticated
+from runners.service.plans import Planned
 from runners.service.service import Service
 
 
 def plan_change(service: Service, caller: Caller, ask: messages.PlanChange) -> messages.Plan:
     """Plan a change, with its preview. Nothing is changed until a person has approved it and it is carried out."""
     operation, wanted = service.plans.read_change(caller, ask.operation, ask.arguments)
+    service.plans.check_room(caller)
     preview = None
+    if isinstance(wanted, messages.PutDefinition | messages.StartRun) and wanted.definition:
+        check_definition(service, caller, wanted)
     if hasattr(wanted, "preview"):
         answer = operation.act(service, caller, msgspec.structs.replace(wanted, preview=True))
         preview = msgspec.json.decode(ENCODER.encode(answer))
@@ -25,9 +31,7 @@ def plan_change(service: Service, caller: Caller, ask: messages.PlanChange) -> m
 def _bind(operation: Operation, wanted: Ask, preview: Any) -> Ask:
     """Return the change that is refused if it would do more than its preview says."""
     named = {"move_offsets": "lanes", "discard_rows": "found"}.get(operation.name)
-    if named is None or getattr(wanted, "expected", None) is not None:
-        return wanted
-    return msgspec.structs.replace(wanted, expected=preview[named])
+    return wanted if named is None else msgspec.structs.replace(wanted, expected=preview[named])
 
 
 def list_plans(service: Service, caller: Caller, ask: messages.ListPlans) -> messages.PlanList:
@@ -45,9 +49,23 @@ def approve_plan(service: Service, caller: Caller, ask: messages.ApprovePlan) ->
     return service.plans.approve(ask.plan, caller, ask.digest)
 
 
+def _look_up(service: Service, planned: Planned) -> Caller:
+    """Return the approver as they are now. Raise `Forbidden` if their token was removed or has expired."""
+    assert planned.approver is not None
+    try:
+        return service.look_up(planned.approver)
+    except Unauthenticated as error:
+        raise Forbidden(f"The approval of {planned.approver.name} has ended with the token.") from error
+
+
 def carry_out_plan(service: Service, caller: Caller, ask: messages.CarryOutPlan) -> messages.CarriedOut:
     """Do what an approved plan says, once. The log and the ledger have both names."""
     planned = service.plans.take(ask.plan, caller)
-    answer = service.answer(planned.operation, planned.make_caller(), planned.ask, ask.plan)
+    try:
+        doing = planned.make_caller(caller, _look_up(service, planned))
+        answer = service.answer(planned.operation, doing, planned.ask, ask.plan)
+    except WherryError:  # nothing was done
+        service.plans.put_back(planned)
+        raise
     shown = msgspec.json.decode(ENCODER.encode(answer))
     return messages.CarriedOut(plan=ask.plan, operation=planned.operation.name, answer=shown)

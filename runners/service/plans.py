@@ -15,7 +15,7 @@ import msgspec
 
 from runners.model.clock import Clock
 from runners.service.messages import Plan
-from runners.service.operation import Ask, Caller, Forbidden, Invalid, NotFound, Operation, Right, TooMuch
+from runners.service.operation import APPROVED, Ask, Caller, Forbidden, Invalid, NotFound, Operation, Right, TooMuch
 
 LASTS = timedelta(minutes=15)
 """How long a plan may be approved, and carried out."""
@@ -41,12 +41,20 @@ class Planned:
     approver: Caller | None = None
     is_carried_out: bool = False
 
-    def make_caller(self) -> Caller:
-        """Return the caller that does it: the approver, with both names, and only for what both may see."""
-        assert self.approver is not None
-        seen = [each.pipelines for each in (self.caller, self.approver) if each.pipelines is not None]
-        name = f"{self.caller.name}, approved by {self.approver.name}"
-        return Caller(name=name, right=self.approver.right, pipelines=frozenset.intersection(*seen) if seen else None)
+    @property
+    def right(self) -> Right:
+        """The right that the approver needs. A run with its own definition needs more than another run."""
+        return Right.ADMIN if getattr(self.ask, "definition", "") else self.operation.right
+
+    def make_caller(self, caller: Caller, approver: Caller) -> Caller:
+        """Return the caller that does it, with both names, and only for what both may see.
+
+        It may see no more than both could when it was planned and approved.
+        """
+        every = (self.caller, caller, self.approver or approver, approver)
+        seen = [each.pipelines for each in every if each.pipelines is not None]
+        name = f"{caller.name}{APPROVED}{approver.name}"
+        return Caller(name=name, right=approver.right, pipelines=frozenset.intersection(*seen) if seen else None)
 
 
 class Plans:
@@ -59,7 +67,7 @@ class Plans:
             for each in operations
             if each.changes and each.right > Right.READ and each.name != "approve_plan"
         }
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._plans: dict[str, Planned] = {}
 
     @property
@@ -87,6 +95,8 @@ class Plans:
             raise Invalid(f"arguments: {error}.") from error
         if getattr(ask, "preview", False) or getattr(ask, "plan", False):
             raise Invalid("arguments: a plan has its preview by itself. Leave out preview and plan.")
+        if getattr(ask, "expected", None) is not None:
+            raise Invalid("arguments: a plan takes what is expected from its preview. Leave out expected.")
         pipeline = getattr(ask, "pipeline", "")
         if pipeline and not caller.may_see(pipeline):
             raise Forbidden(f"{caller.name} may not see a pipeline of this name.")
@@ -107,6 +117,15 @@ class Plans:
             state="waiting",
             preview=preview,
         )
+        planned = Planned(plan=plan, operation=operation, ask=ask, caller=caller, expires=expires)
+        plan = msgspec.structs.replace(plan, right=planned.right.name.lower())
+        with self._lock:
+            self.check_room(caller)
+            self._plans[plan.plan] = replace(planned, plan=plan)
+        return plan
+
+    def check_room(self, caller: Caller) -> None:
+        """Raise `TooMuch` if too many plans wait, of this caller or of all."""
         with self._lock:
             now = self._clock.now()
             self._plans = {name: each for name, each in self._plans.items() if each.expires > now}
@@ -116,8 +135,6 @@ class Plans:
                     f"This server has {len(self._plans)} plans, {own} of them of {caller.name}.",
                     hint=f"A plan ends after {LASTS.seconds // 60} minutes.",
                 )
-            self._plans[plan.plan] = Planned(plan=plan, operation=operation, ask=ask, caller=caller, expires=expires)
-        return plan
 
     def list_all(self, caller: Caller) -> Sequence[Plan]:
         """Return the plans that the caller may see, the newest first."""
@@ -139,7 +156,7 @@ class Plans:
             found = self._find(name, caller)
             if caller.name == found.caller.name:
                 raise Forbidden("A plan needs the approval of another caller.")
-            if caller.right < found.operation.right:
+            if caller.right < found.right:
                 raise Forbidden(
                     f"{caller.name} needs the right to {found.plan.right} to approve {found.plan.operation}."
                 )
@@ -167,6 +184,11 @@ class Plans:
             plan = msgspec.structs.replace(found.plan, state="carried_out")
             self._plans[name] = replace(found, plan=plan, is_carried_out=True)
             return found
+
+    def put_back(self, planned: Planned) -> None:
+        """Let an approved plan be carried out again, because it was refused and nothing was done."""
+        with self._lock:
+            self._plans[planned.plan.plan] = planned
 
     def _find(self, name: str, caller: Caller) -> Planned:
         found = self._plans.get(name)

@@ -15,6 +15,7 @@ from origins.lazy import SparkSession
 from runners.definitions.definition import Definition, DefinitionsFolder
 from runners.listeners.metrics import Metrics
 from runners.model.clock import Clock
+from runners.model.errors import Refusal
 from runners.model.events import Listener
 from runners.model.masking import hide_in_errors
 from runners.model.spec import PipelineSpec
@@ -78,6 +79,8 @@ class Service:
     """Loads the definition in a file with all its secrets, to carry rows with it. It is `definition.load`."""
     rules: DefinitionRules
     """What the owner allows to definitions and parameters of callers."""
+    look_up: Callable[[Caller], Caller]
+    """Returns a caller as it is now. Raises `Unauthenticated` if its token was removed or has expired."""
     make_listeners: Callable[[PipelineSpec], Sequence[Listener]] = lambda _: ()
     """Returns the listeners of each run of a pipeline."""
     hidden: Mapping[str, str] = field(default_factory=dict)
@@ -149,12 +152,20 @@ class Service:
         """
         path = self.find(name).path
         assert path is not None
-        return self.load_with(path, path.read_text("utf-8-sig"), parameters) if parameters else self.load(path)
-
-    def load_with(self, path: Path, text: str, parameters: Mapping[str, str]) -> Definition:
-        """Return the definition that a file with this text would have, with the caller's parameters."""
+        if not parameters:
+            return _check_name(self.load(path), name)
+        text = path.read_text("utf-8-sig")
         self.rules.check_parameters(parameters, text)
-        return self.load(path, text=text, variables={**self.rules.variables, **parameters})
+        if self.rules.could_send(text, name, parameters):
+            self.rules.check(text, name, parameters)
+        return self.load_with(path, name, text, parameters)
+
+    def load_with(self, path: Path, name: str, text: str, parameters: Mapping[str, str]) -> Definition:
+        """Return the definition of this name that a file with this text would have, with the caller's parameters.
+
+        Raise `Refusal` for a definition of another pipeline.
+        """
+        return _check_name(self.load(path, text=text, variables={**self.rules.variables, **parameters}), name)
 
     def start_task(self, operation: str, caller: Caller, ask: Any, work: Callable[[Doing], Any]) -> Task:
         """Do this work as a task, in the name of the caller. Secrets are hidden in its errors."""
@@ -164,6 +175,15 @@ class Service:
                 return work(doing)
 
         return self.tasks.start(operation, ask.pipeline, caller, getattr(ask, "reason", ""), carry)
+
+
+def _check_name(found: Definition, name: str) -> Definition:
+    if found.pipeline.name != name:
+        raise Refusal(
+            f"The definition is now that of {found.pipeline.name}, and {name} was asked for.",
+            hint="Leave out the parameter that changes its name.",
+        )
+    return found
 
 
 def to_answer(kind: type[Reply], facts: Mapping[str, Any]) -> Any:

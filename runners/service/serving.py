@@ -214,6 +214,7 @@ def make_service(options: ServerOptions, clock: Clock) -> Service:
             parameters=options.parameters,
             variables=options.variables,
         ),
+        look_up=open_tokens(options.directory).look_up,
         make_listeners=make_listeners,
         hidden=hidden,
     )

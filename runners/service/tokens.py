@@ -17,13 +17,16 @@ import msgspec
 
 from runners.model.clock import Clock
 from runners.model.errors import Refusal
-from runners.service.operation import Caller, Right, Unauthenticated
+from runners.service.operation import APPROVED, Caller, Right, Unauthenticated
 
 _PREFIX = "wherry_"
 """The beginning of every token, by which scanners for leaked secrets find it."""
-_OWNER, _TAKEN, _LONGEST_NAME = "owner", ("owner", "webhook"), 100
-"""The name of the caller with the server's own token, all names of the server, and how long another name may be."""
+_OWNER, _LONGEST_NAME = "owner", 100
+"""The name of the caller with the server's own token, and how long another name may be."""
 
+
+TAKEN, OUTSIDE = (_OWNER, "webhook"), "provider:"
+"""The names that the server itself uses, and how the name of a caller begins that could be mistaken for another."""
 
 RightName = Literal["read", "operate", "admin"]
 
@@ -40,7 +43,7 @@ class StoredToken(msgspec.Struct, frozen=True, kw_only=True):
     def make_caller(self) -> Caller:
         """Return the caller with this token."""
         seen = None if self.pipelines is None else frozenset(self.pipelines)
-        return Caller(name=self.name, right=Right[self.right.upper()], pipelines=seen)
+        return Caller(name=self.name, right=Right[self.right.upper()], pipelines=seen, is_stored=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +59,17 @@ class Tokens:
         """Return the caller with this token. Raise `Unauthenticated` for a token that is unknown or has expired."""
         if self.own and hmac.compare_digest(_hash(token), _hash(self.own)):
             return Caller(name=_OWNER, right=Right.ADMIN)
-        known = next((each for each in self.list_all() if hmac.compare_digest(each.hash, _hash(token))), None)
+        return self._admit(
+            next((each for each in self.list_all() if hmac.compare_digest(each.hash, _hash(token))), None)
+        )
+
+    def look_up(self, caller: Caller) -> Caller:
+        """Return a caller as its token is now. Raise `Unauthenticated` if that was removed or has expired."""
+        if not caller.is_stored:
+            return caller
+        return self._admit(next((each for each in self.list_all() if each.name == caller.name), None))
+
+    def _admit(self, known: StoredToken | None) -> Caller:
         if known is None:
             raise Unauthenticated("This token is not known.", hint="Make one:  wherry serve DIR --new-token NAME")
         if known.expires is not None and known.expires <= self.clock.now():
@@ -80,10 +93,16 @@ class Tokens:
 
         Raise `Refusal` for a name that a log cannot show, or that the server itself has.
         """
-        if name in _TAKEN or not name.isprintable() or not 0 < len(name.strip()) <= _LONGEST_NAME:
+        if (
+            name in TAKEN
+            or name.startswith(OUTSIDE)
+            or APPROVED in name
+            or not name.isprintable()
+            or not 0 < len(name.strip()) <= _LONGEST_NAME
+        ):
             raise Refusal(
                 f"No token can have the name {name[:_LONGEST_NAME]!r}.",
-                hint=f"Choose a name of 1 to {_LONGEST_NAME} letters that is not {' or '.join(_TAKEN)}.",
+                hint=f"Choose 1 to {_LONGEST_NAME} letters, but not {' or '.join(TAKEN)}, {OUTSIDE}… and …{APPROVED}….",
             )
         token = make_own_token()
         made = StoredToken(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -49,6 +50,14 @@ def test_an_invalid_option_of_a_stage_is_refused(make: Callable[[], Stage], says
     with pytest.raises(ValueError) as error:  # noqa: PT011 -- the message is compared below
         make()
     assert str(error.value).startswith(says)
+
+
+def test_a_long_column_is_read_once() -> None:
+    """One of 50,000 spaces without a name is refused in less than two seconds."""
+    before = time.process_time()
+    with pytest.raises(ValueError, match="needs a name"):
+        Select(["lower(a" + " " * 50_000 + ")"])
+    assert time.process_time() - before < 2
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,17 @@ def refuse(rules: DefinitionRules, text: str) -> str:
 def test_a_usual_definition_is_allowed(rules: DefinitionRules) -> None:
     """It has expressions, a schema, a schedule and limits."""
     rules.check(GOOD, "orders")
+
+
+def test_a_pattern_a_separator_and_a_period_are_no_sql(rules: DefinitionRules) -> None:
+    """`/*` is no comment in a pattern, `;` ends no statement in an option of CSV, and `default` is a key of periods."""
+    text = GOOD.replace("format: json", 'format: csv\n    exclude: [old/*.json]\n    options: {sep: ";"}')
+    rules.check(text.replace("threshold: 5", "threshold: 5, retain: {default: 30d}"), "orders")
+
+
+def test_a_root_and_a_place_are_below_the_served_folder(rules: DefinitionRules) -> None:
+    """The working directory of the server is another one."""
+    replace(rules, roots=["landing", "tables"]).check(GOOD, "orders")
 
 
 @pytest.mark.parametrize(
@@ -172,6 +185,25 @@ def test_a_link_out_of_the_root_is_refused(rules: DefinitionRules) -> None:
     rules.check(GOOD, "orders")
 
 
+def test_a_link_is_found_below_every_place(rules: DefinitionRules) -> None:
+    """A table, and the folder that an allowed link leads to, are searched too."""
+    tables, landing = rules.folder / "tables", rules.folder / "landing"
+    (tables / "orders").mkdir()
+    (tables / "orders" / "part").symlink_to(rules.folder / "secret")
+    assert "line 13 " in refuse(rules, GOOD)
+    (tables / "orders").rename(tables / "items")
+    rules.check(GOOD, "orders")
+    (landing / "near").symlink_to(tables)
+    assert "line 4 " in refuse(rules, GOOD)
+
+
+def test_links_in_a_circle_are_refused(rules: DefinitionRules) -> None:
+    """They lead nowhere."""
+    (rules.folder / "landing" / "a").symlink_to("b")
+    (rules.folder / "landing" / "b").symlink_to("a")
+    assert "line 4 " in refuse(rules, GOOD)
+
+
 def test_a_link_that_is_a_root_leads_where_the_owner_meant(tmp_path: Path) -> None:
     """The places below it are allowed by their true names and by that of the link."""
     (tmp_path / "real").mkdir()
@@ -216,13 +248,66 @@ def test_a_parameter_forms_no_place_and_no_code(rules: DefinitionRules, text: st
     assert "line 2 " in refuse(rules, f"name: orders\n{text}\ndestinations: [discard: {{}}]\n")
 
 
+def test_a_link_that_a_value_names_is_refused(rules: DefinitionRules, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The values that count are those of the caller, else of the server, else of its environment."""
+    (rules.folder / "landing" / "out").symlink_to(rules.folder / "secret")
+    text = GOOD.replace("landing/*.json", "landing/${DAY:-today}/*.json")
+    rules.check(text, "orders")
+    with pytest.raises(DefinitionError, match="line 4 "):
+        rules.check(text, "orders", {"DAY": "out"})
+    monkeypatch.setenv("DAY", "out")
+    assert "line 4 " in refuse(rules, text)
+    rules.check(text, "orders", {"DAY": "monday"})
+
+
+@pytest.mark.parametrize("value", ["landing", "abs", "orders"])
+def test_a_value_of_the_server_counts_only_until_a_caller_gives_another(rules: DefinitionRules, value: str) -> None:
+    """It forms no place, no function and no name."""
+    known = replace(rules, variables={"DAY": value})
+    for text in (
+        GOOD.replace("landing/*", "${DAY}/*"),
+        GOOD.replace("upper(", "${DAY}("),
+        GOOD.replace("name: orders", "name: ${DAY}"),
+    ):
+        refuse(known, text)
+
+
+@pytest.mark.parametrize(
+    ("option", "line"),
+    [
+        ("origins: [{generate: {rows: 1}, lanes: NUMBER}]", 17),
+        ("run: {runners: NUMBER}", 17),
+        ("run: {max_in_flight: NUMBER}", 17),
+    ],
+)
+def test_a_number_of_things_in_memory_is_at_most_1_000(rules: DefinitionRules, option: str, line: int) -> None:
+    """It is refused before anything of that size is made."""
+    rules.check(f"{GOOD}{option.replace('NUMBER', '1000')}\n", "orders")
+    for number in ("1001", "100000000000", "0xFFFFFFFF", "1e11", "[100000000000]"):
+        assert f"line {line - 1} " in refuse(rules, f"{GOOD}{option.replace('NUMBER', number)}\n")
+
+
+def test_a_value_has_at_most_4_000_characters(rules: DefinitionRules) -> None:
+    """It is refused before it is searched."""
+    rules.check(GOOD.replace("amount > 0", "a" * 4_000), "orders")
+    assert "line 8 " in refuse(rules, GOOD.replace("amount > 0", "a" * 4_001))
+
+
+def test_a_long_value_is_searched_once(rules: DefinitionRules) -> None:
+    """Two dozen of the longest values take less than five seconds."""
+    before = time.process_time()
+    rules.check(GOOD + "protect: [" + ",".join([f"'{'a' * 4_000}'"] * 24) + "]\n", "orders")
+    assert time.process_time() - before < 5
+
+
 def test_a_parameter_may_be_a_value(rules: DefinitionRules) -> None:
     """It may be the name of a folder, a number or a column."""
     rules.check(GOOD.replace("landing/*.json", '"landing/${DAY:-today}/*.json"'), "orders")
 
 
 @pytest.mark.parametrize(
-    "value", ["", "..", "a/b", "a b", "a'", "a--b", "-a", "a-", "s3:", "a..b", "select", "é", "a\n", "x" * 101]
+    "value",
+    ["", "..", "a/b", "a b", "a'", "a--b", "-a", "a-", "s3:", "a..b", "select", "a-SELECT", "é", "a\n", "x" * 101],
 )
 def test_a_value_that_could_be_more_is_refused(rules: DefinitionRules, value: str) -> None:
     """It has no path, no quote, no comment and no word of a query."""

@@ -85,6 +85,24 @@ def test_a_deleted_definition_leaves_its_state(open_served: Served) -> None:
     assert open_served.get("/v1/pipelines/orders/runs/last")["read"] == 2
 
 
+def test_a_definition_takes_no_state_of_another_pipeline(open_served: Served) -> None:
+    """A state that no caller made, and the name of a broken definition, are refused."""
+    (open_served.folder / ".wherry" / "new").mkdir()
+    for method, path in (("PUT", NEW), ("POST", "/v1/pipelines/new/runs")):
+        reply = open_served.ask(method, path, {**WHY, "definition": TEXT})
+        assert "no caller made it" in reply.json()["detail"]
+    (open_served.folder / ".wherry" / "new").rmdir()
+    for name in ("new", "'new' # x", "${DAY}"):
+        (open_served.folder / "broken.yaml").write_text(f"name: {name}\norigin: {{nowhere: {{}}}}\n")
+        assert "broken.yaml is broken" in open_served.ask("PUT", NEW, {**WHY, "definition": TEXT}).json()["detail"]
+    (open_served.folder / "broken.yaml").unlink()
+    assert open_served.ask("PUT", NEW, {**WHY, "definition": TEXT}).status == 200
+    (open_served.folder / ".wherry" / "new").mkdir()
+    etag = open_served.get(NEW)["etag"]
+    assert open_served.ask("DELETE", NEW, {**WHY, "etag": etag}).status == 200
+    assert open_served.ask("PUT", NEW, {**WHY, "definition": TEXT}).status == 200
+
+
 def test_a_definition_is_validated_and_not_stored(open_served: Served) -> None:
     """The answer has what it says, or every line that is wrong."""
     before = list_files(open_served)
@@ -185,6 +203,40 @@ def test_a_parameter_is_refused_unless_it_is_allowed(open_served: Served) -> Non
     assert open_served.get("/v1/tasks")["tasks"] == []
     begun = open_served.ask("POST", "/v1/pipelines/daily/runs", {**WHY, "parameters": {"DAY": "phone"}})
     assert begun.status == 202
+
+
+def test_a_parameter_leads_to_no_link(open_served: Served) -> None:
+    """A definition of a run alone and a stored one are checked with it. One with a hook is its owner's."""
+    (open_served.folder / "landing" / "out").symlink_to(open_served.folder / ".wherry")
+    text = TEXT.replace("landing/new/", "landing/${DAY}/")
+    out, fine = ({**WHY, "parameters": {"DAY": day}} for day in ("out", "monday"))
+    given = {**out, "definition": text}
+    assert open_served.ask("POST", "/v1/pipelines/new/runs", given).json()["code"] == "DEFINITION"
+    write_pipeline(open_served.folder, "daily").write_text(text.replace("new", "daily"))
+    assert open_served.ask("POST", "/v1/pipelines/daily/runs", out).status == 404  # it is broken without a value
+    stored = text.replace("${DAY}", "${DAY:-today}")
+    assert open_served.ask("PUT", NEW, {**WHY, "definition": stored}).status == 200
+    assert open_served.ask("POST", "/v1/pipelines/new/runs", out).json()["code"] == "DEFINITION"
+    assert open_served.ask("POST", "/v1/pipelines/new/runs", fine).status == 202
+    (open_served.folder / "new.yaml").write_text(stored + "hooks: [{on: failure, command: notify}]\n")
+    assert open_served.ask("POST", "/v1/pipelines/new/runs", out).status == 202
+
+
+def test_a_parameter_needs_no_default_in_a_definition_of_a_run_alone(open_served: Served) -> None:
+    """It is checked with the value that it gets."""
+    asked = {**WHY, "definition": TEXT + "protect: ['${DAY}']\n"}
+    assert "missing" in open_served.ask("POST", "/v1/pipelines/new/runs", asked).json()["detail"]
+    begun = open_served.ask("POST", "/v1/pipelines/new/runs", {**asked, "parameters": {"DAY": "phone"}})
+    assert begun.status == 202
+
+
+def test_a_parameter_changes_no_name(open_served: Served) -> None:
+    """A run with it would be one of another pipeline."""
+    (open_served.folder / "daily.yaml").write_text(TEXT.replace("name: new", "name: daily_${DAY:-a}"))
+    by = open_served.add_caller("anna", "operate", "daily_a")
+    asked = {**WHY, "parameters": {"DAY": "b"}}
+    assert "that of daily_b" in open_served.ask("POST", "/v1/pipelines/daily_a/runs", asked, by=by).json()["detail"]
+    assert open_served.ask("POST", "/v1/pipelines/daily_a/runs", WHY, by=by).status == 202
 
 
 def test_a_definition_of_a_run_alone_needs_the_right_to_admin(open_served: Served) -> None:

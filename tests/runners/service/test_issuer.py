@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import jwt
@@ -13,8 +14,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from runners.model.errors import Refusal
+from runners.service.guard import Guard
 from runners.service.issuer import Issuer
 from runners.service.operation import Caller, Forbidden, Right, Unauthenticated
+from runners.service.tokens import Tokens
 from tests.manual_clock import ManualClock
 
 
@@ -189,3 +192,16 @@ def test_a_provider_that_cannot_be_reached_is_named(clock: ManualClock) -> None:
     token = jwt.encode({"sub": "u1"}, rsa.generate_private_key(public_exponent=65537, key_size=2048), algorithm="RS256")
     with pytest.raises(Refusal, match=r"127\.0\.0\.1:9"):
         issuer.recognise(token)
+
+
+@pytest.mark.parametrize("name", ["anna", "owner", "webhook", "provider:x"])
+def test_a_name_that_another_caller_has_gets_a_prefix(
+    issuer: Issuer, provider: Provider, clock: ManualClock, tmp_path: Path, name: str
+) -> None:
+    """A name of two callers is refused."""
+    tokens = Tokens(file=tmp_path / "tokens.json", clock=clock)
+    tokens.add("anna", "read")
+    guard = Guard(tokens=tokens, clock=clock, issuer=issuer)
+    assert guard.admit(f"Bearer {provider.sign(clock, sub=name)}").name == f"provider:{name}"
+    with pytest.raises(Forbidden, match="name of two"):
+        guard.admit(f"Bearer {provider.sign(clock, sub=f'agent, approved by {name}')}")

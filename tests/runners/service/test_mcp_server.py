@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,3 +165,31 @@ def test_the_command_needs_a_server_and_a_token(tmp_path: Path) -> None:
             check=False,
         )
         assert (ended.returncode, ended.stdout, said in ended.stderr) == (2, "", True)
+
+
+def test_a_person_sees_the_result_of_a_preview_and_the_lines_of_a_definition(
+    served: Served, agent: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A preview that is a task is waited for. A definition is shown beside what it changes."""
+    served.service.rules = replace(served.service.rules, roots=["landing", "tables"])
+    served.add_caller("otto", "admin")
+    stored = served.get("/v1/pipelines/orders/definition")
+    text = stored["definition"].replace("window: 0", "window: 9")
+    shown = []
+    for operation, more in (
+        ("replay_rows", {}),
+        ("put_definition", {"definition": text, "etag": stored["etag"]}),
+    ):
+        asked = {"operation": operation, "arguments": {"pipeline": "orders", "reason": "why", **more}}
+        made = served.ask("POST", "/v1/plans", asked, by=agent).json()
+        shown.append(type_approval(served, made["plan"], "otto", monkeypatch, "--yes")[1])
+    assert "This server has no Spark" in shown[0]
+    for line in ("-dlq: {window: 0}", "+dlq: {window: 9}", "dlq: {window: 9}"):
+        assert f'"{line}"' in shown[1]
+
+
+def test_only_a_tool_that_changes_nothing_says_so(served: Served, agent: str) -> None:
+    """A plan, an audit and a trial of a row change something: they fill the lists of plans and tasks."""
+    listed = talk(served, agent, lambda client: client.list_tools())
+    changing = {each.name for each in listed.tools if not each.annotations.read_only_hint}
+    assert changing == {"plan_change", "carry_out_plan", "run_audit", "explain_row"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from runners.service.operation import Right
 from runners.service.operations import OPERATIONS
 from runners.service.plans import LASTS, Plans, make_digest
 from tests.manual_clock import ManualClock
-from tests.runners.service.served import Reply, Served, write_refused
+from tests.runners.service.served import DEFINITION, Reply, Served, write_refused
 
 DISCARD = {"pipeline": "orders", "reason": "they are old"}
 
@@ -119,7 +120,7 @@ def test_a_change_that_would_do_more_than_its_preview_is_refused(planning: Serve
     made = plan(planning, "discard_rows", DISCARD)
     approve(planning, made)
     write_refused(planning.folder, "orders", 3)
-    assert carry_out(planning, made).json()["code"] == "REFUSED"
+    assert [carry_out(planning, made).json()["code"] for _ in range(2)] == ["REFUSED", "REFUSED"]
     assert count_waiting(planning) > 0
 
 
@@ -167,6 +168,7 @@ def test_an_approval_reaches_only_what_both_may_see(planning: Served) -> None:
         ("nothing", {}),
         ("discard_rows", {**DISCARD, "everything": True}),
         ("discard_rows", {**DISCARD, "preview": True}),
+        ("discard_rows", {**DISCARD, "expected": 1_000}),
         ("discard_rows", {"pipeline": "orders"}),
         ("discard_rows", [DISCARD]),
         ("discard_rows", None),
@@ -186,6 +188,9 @@ def test_the_plans_of_one_agent_are_limited(planning: Served) -> None:
         plan(planning, "stop_run", DISCARD)
     asked = {"operation": "stop_run", "arguments": DISCARD}
     assert planning.ask("POST", "/v1/plans", asked, by="agent").json()["code"] == "TOO_MUCH"
+    audit = {"operation": "run_repair", "arguments": {"pipeline": "orders", "reason": "why"}}
+    assert planning.ask("POST", "/v1/plans", audit, by="agent").json()["code"] == "TOO_MUCH"
+    assert planning.get("/v1/tasks")["tasks"] == []
     planning.add_caller("other", "read")
     assert planning.ask("POST", "/v1/plans", asked, by="other").status == 200
 
@@ -200,5 +205,36 @@ def test_every_change_can_be_planned() -> None:
 def test_a_definition_in_a_plan_is_not_in_the_log(planning: Served) -> None:
     """The log has its hash, as it has for a definition that is put."""
     put = {"pipeline": "new", "reason": "why", "definition": "name: T0PS3CRET"}
-    plan(planning, "put_definition", put)
+    reply = planning.ask("POST", "/v1/plans", {"operation": "put_definition", "arguments": put}, by="agent")
+    assert "--definition-root" in reply.json()["hint"]
     assert "T0PS3CRET" not in json.dumps(planning.read_log())
+
+
+def test_an_approval_ends_with_the_rights_of_either_caller(planning: Served) -> None:
+    """The token of the approver is removed, or is for fewer pipelines, or that of the agent is."""
+    for change in (
+        lambda: planning.guard.tokens.remove("anna"),
+        lambda: planning.add_caller("anna", "read"),
+        lambda: planning.add_caller("anna", "operate", "items"),
+        lambda: planning.add_caller("agent", "read", "items"),
+    ):
+        planning.add_caller("agent", "read")
+        planning.add_caller("anna", "operate")
+        made = plan(planning, "discard_rows", DISCARD)
+        assert approve(planning, made).status == 200
+        change()
+        assert (carry_out(planning, made).status, count_waiting(planning)) == (403, 2)
+
+
+def test_a_run_with_its_own_definition_needs_an_approver_with_the_right_to_admin(planning: Served) -> None:
+    """Its plan says so. A definition that breaks the rules is not planned."""
+    planning.service.rules = replace(planning.service.rules, roots=["landing", "tables"])
+    own = {"pipeline": "new", "reason": "why", "definition": DEFINITION.format(name="new")}
+    made = plan(planning, "start_run", own)
+    assert (made["right"], approve(planning, made).status, approve(planning, made, by="otto").status) == (
+        "admin",
+        403,
+        200,
+    )
+    wrong = {"operation": "start_run", "arguments": {**own, "definition": own["definition"] + "hooks: []\n"}}
+    assert planning.ask("POST", "/v1/plans", wrong, by="agent").json()["code"] == "DEFINITION"

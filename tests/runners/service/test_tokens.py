@@ -128,3 +128,10 @@ def test_a_file_with_good_values_is_read(tokens: Tokens) -> None:
     entries: list[Any] = [{**GOOD, "expires": "2026-01-01T00:00:00Z"}]
     tokens.file.write_text(json.dumps(entries))
     assert [each.name for each in tokens.list_all()] == ["anna"]
+
+
+@pytest.mark.parametrize("name", ["webhook", "provider:anna", "agent, approved by anna"])
+def test_no_token_has_the_name_of_another_caller(tokens: Tokens, name: str) -> None:
+    """The log would not tell them apart."""
+    with pytest.raises(Refusal, match="No token can have the name"):
+        tokens.add(name, "read")
