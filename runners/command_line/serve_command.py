@@ -23,7 +23,7 @@ from runners.running.stop import handle_signals
 from runners.schedules.schedule_log import ScheduleLines, ScheduleLog
 
 if TYPE_CHECKING:
-    from runners.service.tokens import RightName
+    from runners.service.access.tokens import RightName
 
 
 @command(logs=True)

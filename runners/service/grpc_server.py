@@ -23,7 +23,7 @@ from grpc_reflection.v1alpha.reflection import ReflectionServicer
 
 from runners.listeners.metrics import Metrics
 from runners.model.errors import Refusal
-from runners.service.guard import Guard
+from runners.service.access.guard import Guard
 from runners.service.happenings import MOST_WATCHERS
 from runners.service.operation import Operation
 from runners.service.operations import OPERATIONS

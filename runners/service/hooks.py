@@ -23,8 +23,8 @@ from runners.model.spec import PipelineSpec
 from runners.operations.status import describe_state
 from runners.schedules.schedule_plan import ScheduleCatalog
 from runners.service import messages
+from runners.service.access.guard import Guard
 from runners.service.changing import start_run
-from runners.service.guard import Guard
 from runners.service.operation import Caller, NotFound, Operation, Right, TooMuch, Unauthenticated
 from runners.service.service import Service
 from runners.service.tasks import repeat

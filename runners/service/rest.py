@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from origins.errors import WherryError
 from runners.service import hooks
-from runners.service.guard import Guard
+from runners.service.access.guard import Guard
 from runners.service.happenings import MOST_WATCHERS, Watch
 from runners.service.messages import Happening, Problem, Task
 from runners.service.openapi import describe

@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 
 from runners.model.text import join_some
 from runners.service import messages
-from runners.service.index import Wanted
-from runners.service.indexer import BEHIND, BROKEN, PROTECTED, ROUND, describe_protection
 from runners.service.operation import Caller, Invalid
 from runners.service.reading import read_moment
+from runners.service.search.index import Wanted
+from runners.service.search.indexer import BEHIND, BROKEN, PROTECTED, ROUND, describe_protection
 from runners.service.service import Service, to_answer
 
 

@@ -27,12 +27,12 @@ from runners.service.arrivals import Arrivals
 from runners.service.deeds import Deeds
 from runners.service.definition_rules import DefinitionRules
 from runners.service.happenings import Happenings
-from runners.service.index import Index
 from runners.service.kept_answers import KeptAnswers
 from runners.service.messages import PipelineList, Task
 from runners.service.operation import Ask, Caller, Forbidden, NotFound, Operation, Reply
 from runners.service.overview import Overview
 from runners.service.plans import Plans
+from runners.service.search.index import Index
 from runners.service.tasks import Doing, Tasks
 from runners.state.location import open_shared_session
 

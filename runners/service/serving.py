@@ -30,23 +30,23 @@ from runners.operations.status import measure_known_lags
 from runners.schedules.schedule_plan import open_marks
 from runners.schedules.scheduler import RunOutcome, RunThreads, Scheduler, Stop
 from runners.schedules.scheduling import make_carrier
+from runners.service.access.guard import Guard
+from runners.service.access.issuer import Issuer
+from runners.service.access.tokens import Tokens, make_own_token
 from runners.service.arrivals import Arrivals
 from runners.service.deeds import Deeds
 from runners.service.definition_rules import DefinitionRules
 from runners.service.grpc_server import answer_over_grpc
-from runners.service.guard import Guard
 from runners.service.happenings import Happenings
 from runners.service.hooks import Starter, read_secret
-from runners.service.index import Index
-from runners.service.indexer import Indexer
-from runners.service.issuer import Issuer
 from runners.service.operations import OPERATIONS
 from runners.service.plans import Plans
 from runners.service.reading import read_overview
 from runners.service.rest import make_app
+from runners.service.search.index import Index
+from runners.service.search.indexer import Indexer
 from runners.service.service import Service, SharedSpark
 from runners.service.tasks import Tasks
-from runners.service.tokens import Tokens, make_own_token
 
 SLOWEST = 20.0
 """How many seconds the server waits for tasks at its end."""

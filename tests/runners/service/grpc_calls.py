@@ -19,15 +19,15 @@ from msgspec import inspect
 
 from runners.model.clock import Clock
 from runners.pipeline import Pipeline
+from runners.service.access.guard import Guard
+from runners.service.access.tokens import Tokens
 from runners.service.grpc_server import STATUSES, answer_over_grpc
-from runners.service.guard import Guard
 from runners.service.operation import Operation
 from runners.service.operations import OPERATIONS
 from runners.service.protobuf import PACKAGE, SERVICE, make_pool
 from runners.service.rest import make_app
 from runners.service.service import Service
 from runners.service.serving import ServerOptions, answer_over_http, make_service
-from runners.service.tokens import Tokens
 from tests.manual_clock import ManualClock
 from tests.runners.service.served import write_refused
 from tests.scenarios.test_without_spark import PLAIN, write_file

@@ -23,11 +23,11 @@ from origins.nack import DLQ_COLUMNS, parse_columns
 from runners.model.clock import Clock
 from runners.model.errors import Refusal
 from runners.pipeline import Pipeline
-from runners.service.guard import Guard
+from runners.service.access.guard import Guard
+from runners.service.access.tokens import RightName, Tokens, make_own_token
 from runners.service.rest import make_app
 from runners.service.service import Service, SharedSpark
 from runners.service.serving import ServerOptions, answer_over_http, make_service
-from runners.service.tokens import RightName, Tokens, make_own_token
 from tests.manual_clock import ManualClock
 
 DEFINITION = """

@@ -31,8 +31,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from runners.model.errors import Refusal
 from runners.model.schedule_events import Mended
+from runners.service.access.guard import RECOGNISE_EVERY
 from runners.service.grpc_server import THREADS, answer_over_grpc
-from runners.service.guard import RECOGNISE_EVERY
 from runners.service.happenings import MOST_OF_ONE, MOST_WATCHERS
 from runners.service.operation import Caller, Right
 from runners.service.protobuf import SERVICE, print_proto

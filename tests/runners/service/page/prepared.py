@@ -17,14 +17,14 @@ from runners.model.errors import Refusal
 from runners.model.events import BatchSettled, Event, RunStarted
 from runners.model.planned_batch import SettledCounts
 from runners.service import messages
-from runners.service.guard import Guard
+from runners.service.access.guard import Guard
+from runners.service.access.tokens import Tokens, make_own_token
 from runners.service.happenings import Happenings
 from runners.service.operation import Ask, Caller, NotFound, Operation
 from runners.service.problems import describe_problem
 from runners.service.rest import make_app
 from runners.service.service import Service
 from runners.service.serving import ServerOptions, answer_over_http
-from runners.service.tokens import Tokens, make_own_token
 
 RUN = "03a64aefe2c74b17992ec85eea0a7183"
 ROW = "57fe01412f7a4e78bb4baa39b3698016/771"

@@ -14,10 +14,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from runners.model.errors import Refusal
-from runners.service.guard import Guard
-from runners.service.issuer import Issuer
+from runners.service.access.guard import Guard
+from runners.service.access.issuer import Issuer
+from runners.service.access.tokens import Tokens
 from runners.service.operation import Caller, Forbidden, Right, Unauthenticated
-from runners.service.tokens import Tokens
 from tests.manual_clock import ManualClock
 
 

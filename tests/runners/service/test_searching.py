@@ -16,8 +16,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from destinations.dead_letters import format_moment
 from runners.pipeline import Pipeline
-from runners.service.index import Index, Indexed, Wanted
-from runners.service.indexer import Indexer
+from runners.service.search.index import Index, Indexed, Wanted
+from runners.service.search.indexer import Indexer
 from runners.service.serving import make_indexer
 from runners.state.location import StateLocation
 from runners.state.run_history import RunRow

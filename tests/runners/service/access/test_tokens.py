@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from runners.model.errors import Refusal
+from runners.service.access.tokens import RightName, Tokens, make_own_token
 from runners.service.operation import Right, Unauthenticated
-from runners.service.tokens import RightName, Tokens, make_own_token
 from tests.manual_clock import ManualClock
 
 

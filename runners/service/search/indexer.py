@@ -28,7 +28,7 @@ from runners.model.spec import PipelineSpec
 from runners.operations.status import list_runs
 from runners.running.choice import Choice
 from runners.schedules.schedule_plan import ScheduleCatalog
-from runners.service.index import Index, Indexed
+from runners.service.search.index import Index, Indexed
 from runners.service.tasks import repeat
 from runners.state.location import StateLocation, find_dlq
 from runners.state.progress import list_settled_among

@@ -9,9 +9,9 @@ from typing import TypeVar
 from urllib.parse import urlsplit
 
 from runners.model.clock import Clock
-from runners.service.issuer import Issuer
+from runners.service.access.issuer import Issuer
+from runners.service.access.tokens import OUTSIDE, TAKEN, Tokens
 from runners.service.operation import APPROVED, Caller, Forbidden, TooMuch, Unauthenticated
-from runners.service.tokens import OUTSIDE, TAKEN, Tokens
 
 A = TypeVar("A")
 RATE, BURST = 100.0, 400.0

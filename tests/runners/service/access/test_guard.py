@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from runners.service.guard import BURST, RATE, Guard
+from runners.service.access.guard import BURST, RATE, Guard
+from runners.service.access.tokens import Tokens
 from runners.service.operation import Caller, Forbidden, Right, TooMuch, Unauthenticated
-from runners.service.tokens import Tokens
 from tests.manual_clock import ManualClock
 
 

@@ -1,0 +1,1 @@
+"""Admits callers by their tokens, and checks their rights."""

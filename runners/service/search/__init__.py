@@ -1,0 +1,1 @@
+"""The index of runs, batches and refused rows, beside the state."""
