@@ -233,7 +233,7 @@ def test_every_line_of_a_random_file_is_a_row_or_refused(
     monkeypatch.setattr(file_systems, "_sum_sizes", lambda _: 1 << 40)
     spark.conf.set("spark.sql.files.maxPartitionBytes", "700")
     spark.conf.set("spark.sql.files.openCostInBytes", "1")
-    chance = random.Random(kind)
+    chance = random.Random(f"{kind} False")
     contents = {f"f{number:02}": HEAD * (kind == "csv") + draw_file(chance) for number in range(60)}
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)

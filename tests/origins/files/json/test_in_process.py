@@ -179,7 +179,6 @@ def test_columns_of_other_types_are_left_to_spark(kind: str) -> None:
 BEYOND: list[dict[str, Any]] = [
     {"options": {"multiLine": True}},
     {"options": {"timestampFormat": "yyyy"}},
-    {"metadata": ["file_name"]},
     {"on_change": {"extra": "rescue"}},
     {"schema": {"n": "array<int>"}},
     {"format": "csv"},
