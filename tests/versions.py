@@ -35,7 +35,7 @@ CHOSEN = (
     ),
     "tests/stages/python/test_protocol.py",
     "tests/stages/python/test_python.py",
-    "tests/stages/claim/test_claim.py::TestClaimOfLargeValues",
+    "tests/stages/claim/test_claim.py::test_claim_keeps_the_promises_of_a_stage",
     "tests/stages/claim/test_claim.py::test_claim_and_unclaim_together_change_nothing",
 )
 """The tests: files, or single tests."""
