@@ -46,9 +46,7 @@ def mcp(values: GivenValues, approve: str | None, yes: bool, json: bool) -> int:
     if plan.operation == "put_definition":
         shown["change"] = _compare_definition(client, plan.arguments)
     if isinstance(plan.preview, dict) and "task" in plan.preview:
-        task = client.get_task(task=plan.preview["task"])
-        while task.ended_at is None:
-            task = client.get_task(task=task.task, wait=15.0)
+        task = client.wait_for_end(client.get_task(task=plan.preview["task"]))
         shown["preview"] = {name: getattr(task, name) for name in ("state", "result")}
         shown["preview"]["problem"] = task.problem and task.problem.detail
     click.echo(json_text.dumps(shown, indent=2), err=True)  # ASCII, so no text of a row can move the cursor

@@ -77,18 +77,23 @@ class Client:
         return call
 
     def wait(self, task: Task, say: Callable[[str], None] = lambda _: None) -> Task:
-        """Wait until a task has ended, and return it. `say` gets what it does.
+        """Wait until a task has succeeded, and return it. `say` gets what it does.
 
         Raise `ServerProblem` if it failed or was stopped, and `Refusal` if it was cancelled before it began.
         """
-        while task.ended_at is None:
-            if task.doing:
-                say(task.doing)
-            task = self.get_task(task=task.task, wait=20)
+        task = self.wait_for_end(task, say)
         if task.problem is not None:
             raise ServerProblem(task.problem)
         if task.state != "succeeded":
             raise Refusal(f"The server stopped this: {task.doing or task.state}.")
+        return task
+
+    def wait_for_end(self, task: Task, say: Callable[[str], None] = lambda _: None) -> Task:
+        """Wait until a task has ended in any way, and return it. `say` gets what it does."""
+        while task.ended_at is None:
+            if task.doing:
+                say(task.doing)
+            task = self.get_task(task=task.task, wait=20)
         return task
 
     def watch(self, pipeline: str = "") -> Iterator[Happening]:

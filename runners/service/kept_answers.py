@@ -7,9 +7,18 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+
+
+def find_last_commit(table: Path) -> int | None:
+    """Return a number that changes with each commit to a table in a folder. None if the table does not exist."""
+    try:
+        return (table / "_delta_log").stat().st_mtime_ns
+    except OSError:
+        return None
 
 
 @dataclass

@@ -20,6 +20,7 @@ from runners.model.text import find_version
 from runners.service.client import Client, ServerProblem
 from runners.service.operation import ENCODER, Operation, Right
 from runners.service.operations import OPERATIONS
+from runners.service.plans import list_plannable
 
 if find_spec("mcp") is None:
     raise Refusal("`wherry mcp` needs mcp, which is not installed.", hint='Type:  pip install "wherry[mcp]"')
@@ -88,7 +89,7 @@ def _ask(client: Client, name: str, arguments: Mapping[str, Any]) -> types.CallT
 def _describe_tool(operation: Operation) -> types.Tool:
     schema, parts = _describe_question(operation)
     if operation.name == "plan_change":
-        planned = [each for each in OPERATIONS if each.changes and each.name not in (*TOOLS, "approve_plan")]
+        planned = list_plannable(OPERATIONS)
         schema["properties"]["operation"]["enum"] = [each.name for each in planned]
         choices = []
         for each in planned:

@@ -28,6 +28,11 @@ def make_digest(operation: str, arguments: Any) -> str:
     return hashlib.sha256(json.dumps([operation, arguments], sort_keys=True).encode()).hexdigest()
 
 
+def list_plannable(operations: Sequence[Operation]) -> Sequence[Operation]:
+    """Return the operations that can be planned: all that change something and need more than the right to read."""
+    return [each for each in operations if each.changes and each.right > Right.READ and each.name != "approve_plan"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Planned:
     """A plan, with what is done and in whose name."""
@@ -62,17 +67,13 @@ class Plans:
 
     def __init__(self, clock: Clock, operations: Sequence[Operation]) -> None:
         self._clock = clock
-        self._operations = {
-            each.name: each
-            for each in operations
-            if each.changes and each.right > Right.READ and each.name != "approve_plan"
-        }
+        self._operations = {each.name: each for each in list_plannable(operations)}
         self._lock = threading.RLock()
         self._plans: dict[str, Planned] = {}
 
     @property
     def names(self) -> frozenset[str]:
-        """The operations that can be planned: all that change something and need more than the right to read."""
+        """The names of the operations that can be planned."""
         return frozenset(self._operations)
 
     def read_change(self, caller: Caller, operation: str, arguments: Any) -> tuple[Operation, Ask]:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import islice, takewhile
-from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -24,6 +23,7 @@ from runners.pipeline import Pipeline
 from runners.running.choice import Choice
 from runners.schedules.schedule_plan import name_file
 from runners.service import messages
+from runners.service.kept_answers import find_last_commit
 from runners.service.operation import Caller, Invalid, NotFound
 from runners.service.service import Service, to_answer
 from runners.state.location import StateLocation
@@ -96,20 +96,13 @@ def keep_answer(
     folder = StateLocation.of(definition.pipeline).directory
     if folder is None or definition.pipeline.dlq.destination is not None:
         return answer()
-    commits = [_find_last_commit(folder / name) for name in ("ledger", "dlq", "runs")]
+    commits = [find_last_commit(folder / name) for name in ("ledger", "dlq", "runs")]
     key = (type(ask), msgspec.json.encode(ask), definition.hash, *commits)
     return service.kept.get(key, answer, lasts)  # type: ignore[no-any-return]
 
 
 def _always(answer: object) -> bool:
     return True
-
-
-def _find_last_commit(table: Path) -> int | None:
-    try:
-        return (table / "_delta_log").stat().st_mtime_ns
-    except OSError:
-        return None
 
 
 def _find_due(service: Service, definition: Definition) -> str | None:

@@ -207,9 +207,9 @@ class Index:
                     raise sqlite3.DatabaseError(f"an older version of Wherry made it, so it counts as {_BROKEN[0]}")
                 if version == 0:
                     tables.execute("PRAGMA journal_mode = WAL")
-                    tables.execute(f"PRAGMA user_version = {_VERSION}")
-                for table in _TABLES:
-                    tables.execute(table)
+                    for table in _TABLES:
+                        tables.execute(table)
+                    tables.execute(f"PRAGMA user_version = {_VERSION}")  # last, so that the tables are there with it
                 yield tables
         except sqlite3.DatabaseError as error:
             if any(sign in str(error) for sign in _BROKEN):

@@ -28,6 +28,7 @@ from runners.model.spec import PipelineSpec
 from runners.operations.status import list_runs
 from runners.running.choice import Choice
 from runners.schedules.schedule_plan import ScheduleCatalog
+from runners.service.kept_answers import find_last_commit
 from runners.service.search.index import Index, Indexed
 from runners.service.tasks import repeat
 from runners.state.location import StateLocation, find_dlq
@@ -118,13 +119,15 @@ class Indexer:
     def _look_at(self, pipeline: PipelineSpec) -> None:
         """Take in what is new in one pipeline. A state that only Spark can read is left out."""
         place = StateLocation.of(pipeline)
-        then, now = self.index.read_marks(pipeline.name).get(PROTECTED), describe_protection(pipeline)
+        folder, marks, now = place.directory, self.index.read_marks(pipeline.name), describe_protection(pipeline)
+        then = marks.get(PROTECTED)
         if then not in (None, now):  # what is masked now may be there in clear
             self.index.forget(pipeline.name)
             self._looked.pop(pipeline.name, None)
+            marks = {}
         if place.needs_spark:
             return
-        if place.directory is None:
+        if folder is None:
             before = self._looked.get(pipeline.name)
             if before is not None and self.clock.elapsed() - before < _EVERY_ELSEWHERE:
                 return
@@ -132,13 +135,14 @@ class Indexer:
         if then != now:
             self.index.mark(pipeline.name, {PROTECTED: now})
         for table, read in (("ledger", self._read_batches), ("dlq", self._read_rows), ("runs", self._read_runs)):
-            commit, self._worked = _find_commit(place, table), self.clock.elapsed()
-            seen, _, mark = self.index.read_marks(pipeline.name).get(table, "").partition(" ")
+            commit, self._worked = "" if folder is None else str(find_last_commit(folder / table)), self.clock.elapsed()
+            seen, _, mark = marks.get(table, "").partition(" ")
             if not commit or commit != seen:
                 mark, may_change = read(pipeline, mark)
                 self.index.mark(pipeline.name, {table: f"{'' if may_change else commit} {mark}"})
+                marks = self.index.read_marks(pipeline.name)
                 self._rest()
-        if self.index.read_marks(pipeline.name).get(BROKEN):
+        if marks.get(BROKEN):
             self.index.mark(pipeline.name, {BROKEN: ""})
 
     def _read_batches(self, pipeline: PipelineSpec, mark: str) -> tuple[str, bool]:
@@ -220,16 +224,6 @@ def _refuse_spark() -> SparkSession:
 def _go_back(mark: str) -> datetime:
     """Return a moment before this one, because clocks differ and what began later may be there first."""
     return datetime.fromisoformat(mark) - _OVERLAP
-
-
-def _find_commit(place: StateLocation, table: str) -> str:
-    """Return a text that changes with each commit to a table, or an empty one if that cannot be seen cheaply."""
-    if place.directory is None:
-        return ""
-    try:
-        return str((place.directory / table / "_delta_log").stat().st_mtime_ns)
-    except OSError:
-        return "none"
 
 
 def _make_row(pipeline: PipelineSpec, row: Mapping[str, Any], mask: Callable[[str], str]) -> Indexed:
