@@ -15,6 +15,7 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # as in `wherry serve`: tests fork beside servers of gRPC
 settings.register_profile("same", deadline=None, derandomize=True)
 settings.register_profile("random", deadline=None)
 settings.load_profile("same")

@@ -87,6 +87,8 @@ def serve(  # noqa: PLR0913 -- each is an option of the command
     gone, 2 no such folder, 3 cancelled by a second signal.
     """
     refuse_options(("overrides",), "is for one definition.")
+    # runs fork, their children call no gRPC, and its handlers would print a line at each fork
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     from runners.service import serving
 
     if not directory.is_dir():
