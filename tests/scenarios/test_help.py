@@ -57,8 +57,9 @@ REDOES_A_FILE = ("redo",)
 """The command that needs a file that was edited after a run."""
 CHANGES_A_RUN = ("dlq", "config")
 """The command that needs a run in progress."""
-STAYS = ("warm",), ("serve",)
-"""The commands that end when they are interrupted. `test_warm.py` and `test_serve_command.py` run them."""
+STAYS = ("warm",), ("serve",), ("mcp",)
+"""The commands that end when their input ends or they are interrupted. `test_warm.py`, `test_serve_command.py` and
+`test_mcp_server.py` run them."""
 
 
 LEAVES = [words for words in ALL[1:] if not isinstance(find_command(words), click.Group)]

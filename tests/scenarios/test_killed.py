@@ -202,7 +202,8 @@ def test_a_run_and_its_jvm_may_be_killed_while_the_jvm_starts(place: Place, held
     place.define(PIPELINE)
     stopped = held.begin(land_three(place))
     stopped.send_signal(signal.SIGTERM)
-    assert stopped.wait(LONGEST) == 3
+    stopped.communicate(timeout=LONGEST)
+    assert stopped.returncode == 3
     held.let_go()
     assert held.is_gone()
     run = held.begin(place.folder / "pipeline.yaml")
