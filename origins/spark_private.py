@@ -349,6 +349,17 @@ def end_in_silence(session: SparkSession) -> None:
         atexit.unregister(ending)
 
 
+def keep_client_threads() -> None:
+    """Let the threads of Connect clients live as long as this process.
+
+    Python may collect a session at any moment, also in one of these threads, or while a client gives them work. A
+    client before Spark 4.2 then ends the threads: it waits for itself for ever, or no later call of the process works.
+    """
+    calls = importlib.import_module("pyspark.sql.connect.client.reattach").ExecutePlanResponseReattachableIterator
+    if hasattr(calls, "shutdown"):
+        calls.shutdown = lambda: None
+
+
 def make_client(session: SparkSession) -> Any:
     """Return a client of the same server and user, with a new session."""
     connection = copy.deepcopy(session.client._builder)

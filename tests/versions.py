@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 CHOSEN = (
     "tests/origins/files/csv/test_quotes.py",
+    "tests/origins/test_spark_private.py::test_a_connect_client_works_after_one_of_its_threads_closed_a_session",
     "tests/scenarios/test_few_rows.py",
     "tests/scenarios/test_from_delta.py::test_rows_added_after_the_first_run_are_delivered_once",
     "tests/scenarios/test_from_delta.py::test_a_refused_row_names_the_version_of_the_table",
@@ -61,7 +62,7 @@ PAIRS = (
     Pair(
         name="oldest",
         python="3.10",
-        packages=("pyspark==4.0.1", "pyarrow==19.*", "pandas==2.2.*", "protobuf==5.29.*"),
+        packages=("pyspark[connect]==4.0.1", "pyarrow==19.*", "pandas==2.2.*", "protobuf==5.29.*"),
     ),
     Pair(name="middle", python="3.12", packages=("pyspark==4.1.1", "pyarrow==21.*", "pandas==2.2.*")),
     Pair(name="newest", python="3.13", packages=("pyspark==4.2.0", "pandas<3")),

@@ -20,7 +20,7 @@ from destinations.delta.lock import set_commits
 from origins.errors import clean_up_by, list_spark_errors
 from origins.lazy import SparkSession, spark_errors
 from origins.names import declare_one_disk
-from origins.spark_private import end_in_silence
+from origins.spark_private import end_in_silence, keep_client_threads
 from origins.spark_settings import ANSI, CASE, SETTINGS, TIME_ZONE, Setting, begin_sharing, put_back_all
 from origins.spark_versions import Platform, check_given, find_platform, is_connect
 from runners.model.errors import Refusal
@@ -74,6 +74,7 @@ def _make_beside(spark: SparkSession) -> SparkSession:
     """Return a session beside the given one, or the given session if there is no way to make another one."""
     if not is_connect(spark):
         return _go_to_its_place(spark.newSession(), spark)
+    keep_client_threads()
     reconnect(spark)  # a server does not know a session before its first request
     if spark in _WAYS:
         return _WAYS[spark](spark)

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def connect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Provide an open Spark Connect server in another process."""
+    from origins.spark_private import keep_client_threads
+
+    keep_client_threads()
     server = Server(tmp_path_factory.mktemp("jvm"))
     yield server
     server.close()

@@ -12,7 +12,7 @@ import pytest
 from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 from py4j.protocol import Py4JError
 
-from origins.spark_private import cut_calls, keep_connection, list_frames
+from origins.spark_private import cut_calls, keep_client_threads, keep_connection, list_frames
 
 
 class SilentJvm:
@@ -104,3 +104,16 @@ def test_garbage_is_collected_again_after_frames_are_listed() -> None:
     assert caller is not None
     assert caller.f_code.co_name == "test_garbage_is_collected_again_after_frames_are_listed"
     assert gc.isenabled()
+
+
+def test_a_connect_client_works_after_one_of_its_threads_closed_a_session() -> None:
+    """Python may collect a session in any thread. Only clients before Spark 4.2 need help then."""
+    reattach = pytest.importorskip("pyspark.sql.connect.client.reattach")
+    calls = reattach.ExecutePlanResponseReattachableIterator
+    if not hasattr(calls, "shutdown"):
+        pytest.skip("this client does not wait for its threads")
+    keep_client_threads()
+    threads = calls._get_or_create_release_thread_pool()
+    threads.submit(calls.shutdown).result()
+    assert calls._get_or_create_release_thread_pool() is threads
+    assert threads.submit(int).result() == 0
