@@ -29,6 +29,7 @@ pytest_plugins = [
     "tests.databricks.workspace",
     "tests.kafka.broker",
     "tests.kafka.registry",
+    "tests.postgres",
     "tests.stores.azure",
     "tests.stores.hdfs",
     "tests.stores.s3",

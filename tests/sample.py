@@ -17,7 +17,10 @@ from typing import TypeVar
 import pytest
 
 T = TypeVar("T")
-SERVERS = {"connect_server", "s3_server", "azurite", "_broker", "brokers", "shared_cluster", "hdfs", "yarn", "screen"}
+SERVERS = {
+    *("connect_server", "s3_server", "azurite", "_broker", "brokers", "shared_cluster", "hdfs", "yarn", "screen"),
+    "postgres_server",
+}
 """The fixtures that start another program for the tests."""
 SEED = 7
 """The default seed. Everyone runs the same sample, so that a failure comes from the latest change."""

@@ -102,8 +102,8 @@ COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
     "most public methods of a class": (31, find_most_methods),
     "files": (296, lambda: len(FILES)),
     "hundreds of lines": (690, lambda: count_lines(FILES)),
-    "files of the service": (35, lambda: len(SERVICE)),
-    "hundreds of lines of the service": (64, lambda: count_lines(SERVICE)),
+    "files of the service": (37, lambda: len(SERVICE)),
+    "hundreds of lines of the service": (67, lambda: count_lines(SERVICE)),
 }
 """What is counted, and how many there may be."""
 

@@ -125,6 +125,7 @@ def serve(  # noqa: PLR0913 -- each is an option of the command
             provider=(issuer, audience) if issuer else None,
             tls=(certificate, key) if certificate and key else None,
             webhook_secret=os.environ.get("WHERRY_WEBHOOK_SECRET", ""),
+            index_address=os.environ.get("WHERRY_INDEX", ""),
         ),
         listeners=[ScheduleLog() if log_format == "json" else ScheduleLines(Clock())],
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -11,7 +10,7 @@ from runners.model.text import join_some
 from runners.service import messages
 from runners.service.operation import Caller, Invalid
 from runners.service.reading import read_moment
-from runners.service.search.index import Wanted
+from runners.service.search.index import IndexUnusable, Wanted
 from runners.service.search.indexer import BEHIND, BROKEN, PROTECTED, ROUND, describe_protection
 from runners.service.service import Service, to_answer
 
@@ -35,7 +34,7 @@ def search(service: Service, caller: Caller, ask: messages.Search) -> messages.H
         missing = {name for name in now if broken.get(name) or then.get(name, now[name]) != now[name]}
         found = service.index.search(replace(wanted, pipelines=[name for name in now if then.get(name) == now[name]]))
         last = service.index.read_marks("").get(ROUND)
-    except (sqlite3.Error, OSError) as error:
+    except IndexUnusable as error:
         return messages.HitList(hits=[], behind=f"The index cannot be used: {error}. See the lists of each pipeline.")
     return messages.HitList(
         hits=[to_answer(messages.Hit, body) for _, body in found],

@@ -43,7 +43,7 @@ from runners.service.operations import OPERATIONS
 from runners.service.plans import Plans
 from runners.service.reading import read_overview
 from runners.service.rest import make_app
-from runners.service.search.index import Index
+from runners.service.search import open_index
 from runners.service.search.indexer import Indexer
 from runners.service.service import Service, SharedSpark
 from runners.service.tasks import Tasks
@@ -84,6 +84,8 @@ class ServerOptions:
     """The files with the certificate and its key."""
     webhook_secret: str = field(default="", repr=False)
     """What senders of webhooks sign with. Empty if there are none."""
+    index_address: str = field(default="", repr=False)
+    """The address of the PostgreSQL that has the search index. Empty: it is in a file of the directory."""
 
 
 def open_tokens(directory: Path, own: str = "") -> Tokens:
@@ -203,7 +205,7 @@ def make_service(options: ServerOptions, clock: Clock) -> Service:
         marks=open_marks(options.directory),
         spark=SharedSpark(list_pipelines=list_pipelines),
         plans=Plans(clock, OPERATIONS),
-        index=Index(options.directory / ".wherry" / "server" / "index.sqlite"),
+        index=open_index(options.index_address, options.directory / ".wherry" / "server" / "index.sqlite"),
         arrivals=Arrivals(options.directory / ".wherry" / "server" / "arrivals"),
         clock=clock,
         read_overview=read_overview,
@@ -229,7 +231,6 @@ def make_indexer(service: Service, is_busy: Callable[[], bool] = lambda: False) 
 
     return Indexer(
         index=service.index,
-        folder=service.deeds.log.parent,
         list_definitions=service.list_definitions,
         hidden=service.hidden,
         is_busy=is_any_busy,

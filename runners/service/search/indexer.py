@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
-import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from destinations.dead_letters import format_moment, query_dlq
@@ -29,7 +26,7 @@ from runners.operations.status import list_runs
 from runners.running.choice import Choice
 from runners.schedules.schedule_plan import ScheduleCatalog
 from runners.service.kept_answers import find_last_commit
-from runners.service.search.index import Index, Indexed
+from runners.service.search.index import Index, Indexed, IndexUnusable
 from runners.service.tasks import repeat
 from runners.state.location import StateLocation, find_dlq
 from runners.state.progress import list_settled_among
@@ -58,11 +55,9 @@ log = logging.getLogger("wherry")
 
 @dataclass(kw_only=True)
 class Indexer:
-    """Keeps the index near the states. One indexer of a folder works at a time, also if several servers have one."""
+    """Keeps the index near the states. One indexer works at a time, also if several servers have one."""
 
     index: Index
-    folder: Path
-    """The folder of the server's own files."""
     list_definitions: Callable[[], ScheduleCatalog]
     hidden: Mapping[str, str]
     """The secrets of all definitions. The index gets none of them."""
@@ -88,12 +83,12 @@ class Indexer:
         """Take in everything that is new. What fails is logged once, and tried again by the next look."""
         broken = ""
         try:
-            with (self.folder / "index.lock").open("a") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._look_at_all()
-        except (BlockingIOError, InterruptedError):  # another server fills it, or this one ends
+            with self.index.claim() as is_mine:  # else another server fills it
+                if is_mine:
+                    self._look_at_all()
+        except InterruptedError:  # this server ends
             return
-        except (WherryError, sqlite3.Error, OSError) as error:
+        except (WherryError, IndexUnusable, OSError) as error:
             broken = f"the search index cannot be filled: {error}"
         if broken and broken != self._broken:
             log.warning("%s. Runs go on, and searches miss what is new.", make_mask(self.hidden)(broken))
@@ -107,7 +102,7 @@ class Indexer:
         for name, definition in catalog.definitions.items():
             try:
                 self._look_at(definition.pipeline)
-            except (sqlite3.Error, InterruptedError):
+            except (IndexUnusable, InterruptedError):
                 raise
             except Exception as error:  # noqa: BLE001 -- a state that cannot be read hides no other
                 if not self.index.read_marks(name).get(BROKEN):
