@@ -287,7 +287,7 @@ class Demands(Stage):
         return all(is_repeatable_sql(rule.holds) for rule in self.rules)
 
     def apply(self, rows: Rows) -> Rows:
-        broken = [(~F.coalesce(rows.expression(rule.holds), F.lit(False)), rule) for rule in self.rules]
+        broken = [(~F.coalesce(F.expr(rule.holds), F.lit(False)), rule) for rule in self.rules]
         code = F.coalesce(*[F.when(breaks, F.lit(rule.code)) for breaks, rule in broken])
         reasons = [F.when(breaks, make_message(rows, rule)) for breaks, rule in broken]
         why = F.struct(code.alias("code"), F.concat_ws("; ", *reasons).alias("message"))

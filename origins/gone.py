@@ -38,7 +38,12 @@ _METHODS = {
 }
 """Methods of `Pipeline`, and what does the same now."""
 
+_FUNCTIONS = ("complete_verdicts", "take_clean", "take_live")
+"""Methods of `Rows` that are functions now, and that a test of a stage may have called."""
+
 GONE: Mapping[str, str] = {
+    "Rows.enter": "Use `stages.rows.enter_stage(…)`.",
+    "Rows.expression": "Use `rows.sql(…)`, or `F.expr(…)` inside a Column.",
     "WHERRY_WARM": _WARM,
     "batch.target": "Set the size of a batch by rows, bytes or files, for example  batch: {rows: 50000}",
     "choice.column": "Use `where=\"message like '%amount%'\"`.",
@@ -74,6 +79,7 @@ GONE: Mapping[str, str] = {
     "wherry warm status": _WARM,
     "wherry warm stop": _WARM,
     **{f"Pipeline.{name}": f"Use `pipeline.{instead}(…)`." for name, instead in _METHODS.items()},
+    **{f"Rows.{name}": f"Use `stages.rows.{name}(…)`." for name in _FUNCTIONS},
     **{f"wherry dlq {each} --column": _BY_COLUMN for each in _CHOOSES},
     **{f"wherry dlq {each} --until": _BEFORE for each in _CHOOSES},
 }

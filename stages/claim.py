@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, TypeAlias, get_args
 
 from origins.functions import ship_modules
@@ -15,10 +15,11 @@ from origins.quantities import check_seconds, parse_size
 from origins.schema import walk_types
 from origins.spark_versions import call_in_workers
 from origins.store_access import canonicalise, get_options, is_store_url, make_client_arguments
+from stages.bisection import LARGE
 from stages.capabilities import StoresValues, WorksInPython
 from stages.claim_store import PREFIX, TABLE, FolderFiles, ObjectFiles, StoreFiles, TableValues, ValueClaims, ValueStore
-from stages.expressions import check_names
-from stages.rows import Rows
+from stages.expressions import SqlText, check_names
+from stages.rows import ASIDE, LIVE, ONCE, ORIGINAL, Rows, compute_once, list_columns, make_struct
 from stages.stage import Stage, check_columns
 
 _ANSWER, _ASKED = HIDDEN + "answer", HIDDEN + "asked"
@@ -82,7 +83,7 @@ class Claim(Stage, _Storing):
             return rows
         if rows.claims is False:
             large = f"octet_length({{0}}) > {parse_size(self.over)} OR "
-            return rows.ask_claims(_make_condition(kinds, large), kinds)
+            return _ask_claims(rows, _make_condition(kinds, large), kinds)
         if rows.claims:
             rows = self._store_values(rows, kinds)
         return rows if self.refuse_over is None else rows.refuse(self._make_reason(rows, kinds, self.refuse_over))
@@ -103,7 +104,7 @@ class Claim(Stage, _Storing):
         rows, claiming = _ask_workers(rows, kinds, claim, kind)
         asked = rows.attempt({_ANSWER: claiming}, F.lit(None).cast(REASON), {_ANSWER: _ANSWER})
         claimed = asked.select({name: F.col(_ANSWER)[name] if name in kinds else name for name in rows.names})
-        return claimed.keep_as_read() if rows.step == 1 else claimed
+        return _keep_as_read(claimed) if rows.step == 1 else claimed
 
     def _make_reason(self, rows: Rows, kinds: Mapping[str, T.DataType], refuse_over: str) -> Column:
         most = parse_size(refuse_over)
@@ -146,7 +147,7 @@ class Unclaim(Stage, _Storing):
             return rows
         if rows.claims is False:
             kinds = {name: kind for name, kind in kinds.items() if name not in rows.small}
-            return rows.ask_claims(_make_condition(kinds), kinds) if kinds else rows
+            return _ask_claims(rows, _make_condition(kinds), kinds) if kinds else rows
         values = T.StructType([T.StructField(name, each) for name, each in kinds.items()])
         kind = T.StructType([T.StructField("values", values), T.StructField("problem", T.StringType())])
         restore = make_restore_function(ValueClaims(open_store(self.path, self.format)))
@@ -175,6 +176,28 @@ def open_store(path: str, format: Format = "files") -> ValueStore:  # noqa: A002
     if format == "files":
         return ValueStore(files)
     return TableValues(files, {"table_uri": f"{place}/{TABLE}", "storage_options": get_options(path)})
+
+
+def _ask_claims(rows: Rows, needed: str, columns: Collection[str]) -> Rows:
+    """Make the query raise `LARGE` if the condition, in SQL, is true for a live row.
+
+    Wherry then processes the batch again with `claims`. If the query does not raise, `columns` are `small`.
+    """
+    small = () if ASIDE in rows.kept else columns
+    raises = f"if({LIVE} AND ({needed}), CAST(raise_error('{LARGE}') AS BOOLEAN), {ONCE})"
+    return replace(rows, query=rows.query.where(raises), small=rows.small.union(small))
+
+
+def _keep_as_read(rows: Rows) -> Rows:
+    """Make the DLQ keep the rows as they are now as the rows that were read.
+
+    The rows have the columns that were read, with the same types.
+    """
+    if not rows.explains:
+        return rows
+    now = compute_once(SqlText(f"if({LIVE}, {make_struct(rows.names)}, {ORIGINAL})"), ORIGINAL)
+    others = [name for name in list_columns(rows) if name != ORIGINAL]
+    return replace(rows, query=rows.query.select(now, *others))
 
 
 def _ask_workers(

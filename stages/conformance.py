@@ -23,7 +23,7 @@ from origins.lazy import DataFrame, F, SparkSession
 from origins.nack import REFUSED, make_reason, restore
 from origins.origin import PLACE
 from stages.bisection import MARK
-from stages.rows import STATE, VERDICT, Rows, place_rows
+from stages.rows import STATE, VERDICT, Rows, complete_verdicts, enter_stage, make_rows, place_rows, take_clean
 from stages.stage import Stage, apply_stage
 
 LABELS: Mapping[str, str | int | datetime] = {
@@ -57,7 +57,7 @@ class StageConformance:
         kept, refused, _ = collect_decided(marked)
         straight = self._run_straight(spark, [row for index, row in enumerate(self.rows) if index not in refused])
         if not self.stage().needs_places:
-            assert Counter(map(str, kept)) == Counter(map(str, straight.take_clean().collect()))
+            assert Counter(map(str, kept)) == Counter(map(str, take_clean(straight).collect()))
         assert straight.names == marked.names
         assert straight.schema.simpleString() == marked.schema.simpleString()
 
@@ -66,8 +66,8 @@ class StageConformance:
         _, refused, _ = collect_decided(self._run_marked(spark, self.rows))
         for index in refused:
             straight = self._run_straight(spark, [self.rows[index]])
-            assert does_raise_mark(straight.take_clean())
-            assert does_raise_mark(straight.filter(F.lit(False)).take_clean())
+            assert does_raise_mark(take_clean(straight))
+            assert does_raise_mark(take_clean(straight.filter(F.lit(False))))
 
     def test_every_row_is_kept_filtered_or_refused(self, spark: SparkSession) -> None:
         """No row vanishes, unless the stage returns other rows than it gets."""
@@ -83,15 +83,15 @@ class StageConformance:
 
     def test_nothing_is_evaluated_on_a_filtered_row_of_a_clean_batch(self, spark: SparkSession) -> None:
         """No row comes back, and none is refused."""
-        begun = self._begin_straight(spark, [*self.rows, *self.raising]).enter("first", 1).filter(F.lit(False))
-        left = self._apply_stage(begun).take_clean().count()
+        begun = enter_stage(self._begin_straight(spark, [*self.rows, *self.raising]), "first", 1).filter(F.lit(False))
+        left = take_clean(self._apply_stage(begun)).count()
         assert left == 0 or self.stage().changes_rows
 
     def test_a_refused_row_is_kept_unchanged(self, spark: SparkSession) -> None:
         """The nack has the stage's name, a code and a message, and the row can be restored exactly."""
         came = spark.createDataFrame(list(self.rows), self.schema)
         back = F.expr(restore("row", came.schema)).alias("back")
-        nacks = self._run_marked(spark, self.rows).complete_verdicts().frame.where(F.col(VERDICT).isNotNull())
+        nacks = complete_verdicts(self._run_marked(spark, self.rows)).frame.where(F.col(VERDICT).isNotNull())
         found = nacks.select(f"{VERDICT}.*", F.col(PLACE)["row"].alias("at")).select("*", back).collect()
         rows = came.collect()
         for nack in found:
@@ -114,7 +114,7 @@ class StageConformance:
 
     def test_an_empty_batch_gives_no_rows(self, spark: SparkSession) -> None:
         """An empty batch gives no rows, unless the stage has `changes_rows` and counts rows, for example."""
-        left = self._run_straight(spark, []).take_clean().count()
+        left = take_clean(self._run_straight(spark, [])).count()
         assert left == 0 or self.stage().changes_rows
 
     def _begin_straight(self, spark: SparkSession, rows: Sequence[tuple[Any, ...]]) -> Rows:
@@ -122,7 +122,7 @@ class StageConformance:
 
     def _apply_stage(self, rows: Rows) -> Rows:
         stage = self.stage()
-        return apply_stage(stage, rows.enter("it", 2, pin=stage.pin(rows.frame.sparkSession)))
+        return apply_stage(stage, enter_stage(rows, "it", 2, pin=stage.pin(rows.frame.sparkSession)))
 
     def _run_straight(self, spark: SparkSession, rows: Sequence[tuple[Any, ...]]) -> Rows:
         return self._apply_stage(self._begin_straight(spark, rows))
@@ -134,14 +134,14 @@ class StageConformance:
 def begin(frame: DataFrame, *, dead: bool = False) -> Rows:
     """Return rows with a verdict each. With `dead`, every row is refused already."""
     names = tuple(name for name in frame.columns if name != REFUSED)
-    begun = Rows.begin(place_rows(frame.coalesce(1)), names, LABELS, Rows.take_live)
-    return begun.enter("first", 1).refuse(make_reason("FIRST", F.lit("first"))) if dead else begun
+    begun = make_rows(place_rows(frame.coalesce(1)), names, LABELS)
+    return enter_stage(begun, "first", 1).refuse(make_reason("FIRST", F.lit("first"))) if dead else begun
 
 
 def begin_straight(frame: DataFrame) -> Rows:
     """Return rows that have only their state."""
     names = tuple(name for name in frame.columns if name != REFUSED)
-    return Rows.begin(frame, names, LABELS, Rows.take_clean, explains=False)
+    return make_rows(frame, names, LABELS, take_clean, explains=False)
 
 
 def collect_decided(rows: Rows) -> tuple[list[Any], list[int], int]:

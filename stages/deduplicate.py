@@ -61,7 +61,7 @@ class Deduplicate(Stage):
         keys = spell_keys(self.keys, rows)
         if self.against is not None:
             rows = _exclude_known(self.against, rows, keys)
-        return rows.latest(keys, None if self.sequence_by is None else rows.expression(self.sequence_by))
+        return rows.latest(keys, None if self.sequence_by is None else rows.sql(self.sequence_by))
 
 
 _FOUND = HIDDEN + "found"

@@ -4,16 +4,33 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, TypeAlias, get_args
 
 from origins.batch import JSON
-from origins.lazy import SparkSession, pa
+from origins.lazy import F, SparkSession, pa
+from origins.names import quote_name, quote_text
 from origins.problems import refuse_unknown
-from stages.expressions import check_row_expression, is_repeatable_sql, suggest_name
-from stages.rows import Rows
+from stages.expressions import SqlText, check_row_expression, is_repeatable_sql, suggest_name
+from stages.rows import (
+    ASIDE,
+    KEPT,
+    LIVE,
+    POISON,
+    STATE,
+    VERDICT,
+    Expression,
+    Rows,
+    compute_once,
+    list_data_columns,
+    list_hidden_columns,
+    make_struct,
+    require_truth,
+)
 
 OnError: TypeAlias = Literal["nack", "discard", "keep", "stop"]
+_RESTING = 1_000_000
+"""The state of a live row that skips the stage."""
 
 
 @refuse_unknown
@@ -126,16 +143,16 @@ def check_columns(names: Iterable[str], rows: Rows) -> None:
 
 def apply_stage(stage: Stage, rows: Rows) -> Rows:
     """Return the rows after the stage. Rows for which `when` is not true skip it and stay as they are."""
-    sound = rows.without_poison()
+    sound = _refuse_poison(rows)
     if stage.changes_rows and stage.on_error == "discard":
-        return stage.apply(sound.aside(None, "discard").rejoin(rows))
+        return stage.apply(_rejoin(_set_aside(sound, None, "discard"), rows))
     if stage.changes_rows or (stage.when is None and stage.on_error in ("nack", "stop")):
         return stage.apply(sound)
-    condition = None if stage.when is None else rows.expression(stage.when)
-    left = stage.apply(sound.aside(condition, stage.on_error))
+    condition = None if stage.when is None else rows.sql(stage.when)
+    left = stage.apply(_set_aside(sound, condition, stage.on_error))
     if condition is not None:
         _check_columns(rows, left)
-    return left.rejoin(rows)
+    return _rejoin(left, rows)
 
 
 def list_problems(stage: Stage) -> Iterator[tuple[str, str]]:
@@ -172,3 +189,55 @@ def _check_columns(before: Rows, behind: Rows) -> None:
                 f"when: the stage makes column {field.name} {becomes}, but in rows that skip the stage it is {was}; "
                 "give the new column another name"
             )
+
+
+def _refuse_poison(rows: Rows) -> Rows:
+    """Refuse the rows for which the stage is known to raise."""
+    if POISON not in rows.kept:
+        return rows
+    poison = F.col(POISON)
+    why = F.struct(poison["code"].alias("code"), poison["message"].alias("message"))
+    return rows.refuse(F.when(poison["step"] == rows.step, why))
+
+
+def _set_aside(rows: Rows, when: Expression | None, on_error: str) -> Rows:
+    """Set aside the rows for which the condition is not true.
+
+    The stage neither evaluates nor judges them. `_rejoin` returns them.
+    """
+    concerns = SqlText("true") if when is None else require_truth(when)
+    query = rows.query.select("*", compute_once(concerns, KEPT, LIVE))
+    state = SqlText(f"if({LIVE} AND NOT coalesce({KEPT}, false), {_RESTING}, {STATE})")
+    stood = compute_once(make_struct(rows.names), ASIDE)
+    query = query.select(*list_hidden_columns(rows, state), stood, *list_data_columns(rows))
+    return replace(rows, query=query, kept=(*rows.kept, ASIDE), on_error=on_error)
+
+
+def _rejoin(left: Rows, before: Rows) -> Rows:
+    """Return the rows that `_set_aside` set aside to the others, unchanged by the stage.
+
+    `on_error` decides about rows that the stage refused. With `keep` a row is as before the stage, but columns whose
+    type changed have their new value.
+    """
+    refused, rests = f"{STATE} = {-left.step}", f"{STATE} = {_RESTING}"
+    becomes = {"keep": "0", "discard": str(left.step)}.get(left.on_error, STATE)
+    state = SqlText(f"CASE WHEN {rests} THEN 0 WHEN {refused} THEN {becomes} ELSE {STATE} END")
+    drops = left.on_error == "keep" or (left.on_error == "discard" and not left.keeps_filtered)
+    verdict = SqlText(f"if({refused}, NULL, {VERDICT})" if drops else VERDICT) if left.explains else None
+    rests = f"({rests} OR {refused})" if left.on_error == "keep" else rests
+    rows = replace(left, kept=tuple(name for name in left.kept if name != ASIDE), on_error="nack")
+    filters = (*left.filters, left.step) if left.on_error == "discard" else left.filters
+    query = left.query.select(*list_hidden_columns(rows, state, verdict), *_restore_columns(left, rests, before))
+    return replace(rows, query=query, filters=filters)
+
+
+def _restore_columns(left: Rows, rests: str, before: Rows) -> list[SqlText]:
+    """Return the columns, with the earlier values in rows that were set aside."""
+    was = {field.name: field.dataType.simpleString() for field in before.schema}
+    found = []
+    for field in left.schema:
+        old, column = before.spell_name(field.name), SqlText(quote_name(field.name))
+        if was.get(old) == field.dataType.simpleString():
+            column = compute_once(SqlText(f"if({rests}, {ASIDE}[{quote_text(old)}], {column})"), field.name)
+        found.append(column)
+    return found

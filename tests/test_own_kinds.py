@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from stages.rows import Rows
 from tests.pages import ROOT, list_blocks
 
 
@@ -40,3 +43,10 @@ def test_the_suites_of_a_guide_pass_in_a_folder_with_its_files_only(
     passed = [line for line in tested.stdout.splitlines() if " PASSED" in line]
     assert tested.returncode == 0, tested.stdout
     assert {line.split("::")[1] for line in passed} == suites
+
+
+def test_the_guide_for_stages_names_each_method_of_rows() -> None:
+    """It names no other."""
+    text = (ROOT / "runners/docs/howto/write-a-stage.md").read_text(encoding="utf-8")
+    methods = {name for name, each in vars(Rows).items() if inspect.isfunction(each) or isinstance(each, property)}
+    assert set(re.findall(r"`rows\.(\w+)", text)) == {name for name in methods if not name.startswith("_")}

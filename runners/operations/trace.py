@@ -36,9 +36,12 @@ from stages.rows import (
     VERDICT,
     Expression,
     Rows,
+    complete_verdicts,
     compute_once,
     encode_struct,
+    make_rows,
     make_struct,
+    take_live,
 )
 
 Found = TypeVar("Found")
@@ -64,7 +67,7 @@ def ask(view: Callable[[PassRows], Found]) -> Found:
 def begin_rows(frame: DataFrame, batch: Batch, parts: Sequence[str], *, most: int | None = None) -> Rows:
     """Return the rows of `RowSource.fetch`, with their places, ready for a trace. `most` limits their number."""
     frame = frame if most is None else frame.orderBy(*list_arrival_columns(parts)).limit(most)
-    rows = Rows.begin(frame, list_columns(batch), make_labels(batch), Rows.take_live)
+    rows = make_rows(frame, list_columns(batch), make_labels(batch))
     return replace(rows, parts=parts, hold=_hold_nothing, claims=None)
 
 
@@ -112,7 +115,7 @@ class Trace:
         for run in split_runs(chain.common):
             rows = trace._pass(isolator.isolate(rows, run) if isolator else rows, run)
         rows = trace._pass_branches(isolator.isolate_for_branches(rows) if isolator else rows)
-        trace.sections[-1].frame = rows.complete_verdicts().frame
+        trace.sections[-1].frame = complete_verdicts(rows).frame
         return trace
 
     def begin_again(self, outcome: str) -> Rows:
@@ -193,8 +196,8 @@ class Trace:
 
     def _end_section(self, rows: Rows) -> DataFrame:
         """Return the live rows, for a stage that changes rows."""
-        self.sections[-1].frame = rows.complete_verdicts().frame
-        return rows.take_live()
+        self.sections[-1].frame = complete_verdicts(rows).frame
+        return take_live(rows)
 
 
 @dataclass

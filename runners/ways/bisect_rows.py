@@ -20,7 +20,7 @@ from runners.model.text import summarise_error
 from runners.ways.deciding import BatchDecision, apply_branches
 from runners.ways.stage_chain import PlacedStage, apply_chain
 from stages.bisection import AttemptRaised, bisect_rows
-from stages.rows import POISON, Rows
+from stages.rows import POISON, Rows, take_live
 
 _INDEX = HIDDEN + "index"
 _TOGETHER = re.compile(
@@ -139,7 +139,7 @@ class RowErrorIsolator:
         return steps[-1].number
 
     def _apply_steps(self, rows: Rows, steps: Sequence[PlacedStage]) -> DataFrame:
-        return apply_chain(replace(rows, materialise=Rows.take_live), steps, self.preparation.pins).frame
+        return apply_chain(replace(rows, materialise=take_live), steps, self.preparation.pins).frame
 
     def _apply_branches(self, rows: Rows, steps: Sequence[PlacedStage]) -> DataFrame:
         chain = self.preparation.chain

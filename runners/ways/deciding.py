@@ -36,7 +36,20 @@ from runners.ways.stage_chain import StageChain, apply_chain, make_labels
 from runners.ways.way import Candidate, Thresholds
 from stages.expressions import SqlText
 from stages.query import Schemas
-from stages.rows import NOTE, ORIGINAL, POISON, STATE, VERDICT, Expression, Rows, compute_once, make_struct
+from stages.rows import (
+    NOTE,
+    ORIGINAL,
+    POISON,
+    STATE,
+    VERDICT,
+    Expression,
+    Rows,
+    complete_verdicts,
+    compute_once,
+    list_notes,
+    make_rows,
+    make_struct,
+)
 
 B = TypeVar("B")
 Noted: TypeAlias = "Callable[[str, Sequence[str]], Mapping[str, Mapping[str, int]]]"
@@ -110,7 +123,7 @@ class BatchDecision:
             count_parts=rows.count_parts,
         )
         names, labels = list_columns(plan.batch), make_labels(plan.batch)
-        return work, Rows.begin(rows.frame(), names, labels, work.keep, schemas=schemas)
+        return work, make_rows(rows.frame(), names, labels, work.keep, schemas=schemas)
 
     def describe(self, rows: Rows) -> DataFrame:
         """Return the rows after all stages, with their verdicts. Rows before a stage that changes rows are written."""
@@ -143,7 +156,7 @@ class BatchDecision:
         assert rows is not None, "no stage before changes rows"
         observer, section = NoteObserver.of(rows, self.chain.common), f"{self.name}-0"
         self.store.write(section, separate_rows(observer.rows), by=STATE)
-        self.record_section(rows.notes)
+        self.record_section(list_notes(rows))
         outcomes = RowOutcomes(states=self.store.count_by(self.spark, section, STATE))
         table = scan_apart(self.store, section, lambda state: state < 0) if outcomes.refused else None
         groups = self._group_apart(rows, outcomes.rows, table) if outcomes.refused else []
@@ -151,7 +164,7 @@ class BatchDecision:
             outcomes,
             lambda names: count_by_spark(self._read_refused(), names) if table is None else by_arrow(table, names),
         )
-        others = [name for name in rows.notes if name not in noted]
+        others = [name for name in list_notes(rows) if name not in noted]
         every = {**noted, **(count_by_spark(rows.frame, others) if others else {})}
         self.check()
         findings = self._collect_findings(lambda _, asked: {name: every[name] for name in asked})
@@ -198,7 +211,7 @@ class BatchDecision:
     def keep(self, rows: Rows) -> DataFrame:
         """Write rows that reach a stage which changes rows. Return the live ones."""
         live = f"if({STATE} = 0, {make_struct(rows.names)}, NULL) AS live"
-        self.write(rows.complete_verdicts().query.select(*VERDICT_COLUMNS, *rows.notes, live).frame)
+        self.write(complete_verdicts(rows).query.select(*VERDICT_COLUMNS, *list_notes(rows), live).frame)
         written = self.store.read(self.spark, self.sections[-1])
         return written.where(F.col("live").isNotNull()).select("live.*")
 
@@ -260,9 +273,9 @@ def separate_rows(rows: Rows) -> DataFrame:
     stored = f"{STATE} <> 0" if rows.keeps_filtered else f"{STATE} < 0"
     live = [f"if({STATE} = 0, {quote_name(name)}, NULL) AS {quote_name(name)}" for name in rows.names]
     place = [f"'{name}', {PLACE}.{name}" for name in ("part", "block", "row")]
-    noted = [f"'{name}', {name}" for name in rows.notes]
+    noted = [f"'{name}', {name}" for name in list_notes(rows)]
     why = ", ".join([*place, f"'{NACKED}', {VERDICT}", *noted])
-    whole = rows.complete_verdicts().query
+    whole = complete_verdicts(rows).query
     return whole.select(STATE, *live, f"if({stored}, named_struct({why}), NULL) AS {WHY}").frame
 
 
@@ -280,14 +293,14 @@ def apply_branches(rows: Rows, chain: StageChain, pins: Mapping[str, JSON]) -> D
     destinations = list(chain.branches)
     if not own_stages:
         live = f"if({STATE} = 0, {make_struct(names)}, NULL) AS live"
-        return rows.complete_verdicts().query.select(*VERDICT_COLUMNS, *rows.notes, live).frame
+        return complete_verdicts(rows).query.select(*VERDICT_COLUMNS, *list_notes(rows), live).frame
 
     def own(rows: Rows, index: int) -> tuple[Rows, Mapping[str, Expression]]:
         branch = apply_chain(rows, own_stages[index], pins)
         live = SqlText(f"if({STATE} = 0, {make_struct(branch.names)}, NULL)")
         beside: dict[str, Expression] = {f"b{index}": live, f"f{index}": FILTERED_BY}
         if rows.keeps_filtered:
-            branch = branch.complete_verdicts()
+            branch = complete_verdicts(branch)
             kept = F.col(VERDICT).withField("destination", F.lit(destinations[index]))
             beside[f"k{index}"] = F.when(F.expr(f"{FILTERED_BY} != 0"), kept)
         return branch, beside
@@ -296,7 +309,7 @@ def apply_branches(rows: Rows, chain: StageChain, pins: Mapping[str, JSON]) -> D
     kept = [name for name in rows.kept if name not in (COMMON, BEFORE, POISON)]
     if len(own_stages) < len(chain.branches):
         kept.append(f"if({STATE} = 0, {COMMON}, NULL) AS live")
-    return rows.complete_verdicts().query.select(*VERDICT_COLUMNS, *kept).frame
+    return complete_verdicts(rows).query.select(*VERDICT_COLUMNS, *kept).frame
 
 
 def pass_branches(

@@ -19,7 +19,7 @@ from origins.errors import WherryError, clean_up_by, get_raised_words, list_spar
 from origins.lazy import DataFrame, SparkSession, T
 from runners.ways.stage_chain import StageChain, apply_chain, make_empty_rows, make_labels
 from stages.bisection import MARK
-from stages.rows import Rows
+from stages.rows import make_rows, take_clean
 
 log = logging.getLogger("wherry")
 
@@ -230,5 +230,5 @@ class SelectedRows(BatchRows):
     @compute_once
     def frame(self) -> DataFrame:
         frame = self.rows.frame()
-        rows = Rows.begin(frame, tuple(frame.columns), self.labels, Rows.take_clean, explains=False)
-        return apply_chain(rows, self.chain.common, {}).take_clean()
+        rows = make_rows(frame, tuple(frame.columns), self.labels, take_clean, explains=False)
+        return take_clean(apply_chain(rows, self.chain.common, {}))

@@ -20,7 +20,7 @@ from runners.model.planned_batch import BranchCounts, Counts, StageCount
 from runners.state.prepared_store import PreparedStore
 from runners.ways.stage_chain import PlacedStage, StageChain
 from stages.query import Query, Schemas
-from stages.rows import NOTE, REFUSED_BY_ORIGIN, STATE, VERDICT, Rows
+from stages.rows import NOTE, REFUSED_BY_ORIGIN, STATE, VERDICT, Rows, list_notes, make_rows, stop_at_refused, take_live
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class NoteObserver:
     @staticmethod
     def of(rows: Rows, steps: Sequence[PlacedStage]) -> NoteObserver:
         """Make an observer for the notes of these steps. If there are none, it observes nothing."""
-        noting = {f"{NOTE}{step.number}": step for step in steps if f"{NOTE}{step.number}" in rows.notes}
+        noting = {f"{NOTE}{step.number}": step for step in steps if f"{NOTE}{step.number}" in list_notes(rows)}
         known = {
             name: step for name, step in noting.items() if step.stage.when is None and step.stage.usual_note is not None
         }
@@ -281,22 +281,22 @@ class StateTally:
         """Return the rows as they are read, with their state. `schemas` has what earlier batches found out."""
         kept = (BATCH,) if self.batches else ()
         frame = self.count_read(frame)
-        return Rows.begin(frame, names, labels, self.take_counted, explains=False, kept=kept, schemas=schemas)
+        return make_rows(frame, names, labels, self.take_counted, explains=False, kept=kept, schemas=schemas)
 
     def take_counted(self, rows: Rows) -> DataFrame:
         """Return the live rows for a stage that changes rows, and count all rows by their states.
 
         The first refused row makes the query raise `MARK`.
         """
-        clean, again = rows.stop_at_refused(), partial(self._count_again, rows.query, STATE)
+        clean, again = stop_at_refused(rows), partial(self._count_again, rows.query, STATE)
         if not self._sections and not rows.filters and self.read is not None:
             known = SectionStates(seen=[Counter({0: self.read})], again=again)
             self._sections.append(lambda: known)
-            return clean.take_live()
+            return take_live(clean)
         parts = split_sections(self.chain.common)[len(self._sections) + 1 :]
         query, states = self._observe(clean.query, rows.filters, [step for part in parts for step in part], again)
         self._sections.append(states)
-        return replace(clean, query=query).take_live()
+        return take_live(replace(clean, query=query))
 
     def end(self, rows: Rows) -> DataFrame:
         """Return the live rows for the destination, as `take_counted` does.

@@ -18,7 +18,7 @@ from origins.schema import make_empty_frame
 from runners.model.errors import Refusal, StageError
 from runners.model.text import summarise_error
 from stages.capabilities import StoresValues
-from stages.rows import Rows
+from stages.rows import Rows, enter_stage, make_rows, take_clean
 from stages.stage import Stage, apply_stage, is_repeatable
 
 SAMPLE_LABELS: Mapping[str, str | int | datetime] = {
@@ -141,7 +141,7 @@ def apply_chain(rows: Rows, steps: Sequence[PlacedStage], pins: Mapping[str, JSO
     """
     for step in steps:
         pin = pins.get(step.name)
-        entering = rows.enter(step.name, step.number, destination=step.destination, pin=pin, one_by_one=checked)
+        entering = enter_stage(rows, step.name, step.number, destination=step.destination, pin=pin, one_by_one=checked)
         try:
             rows = apply_stage(step.stage, entering)
             if checked:
@@ -163,7 +163,7 @@ def make_empty_rows(
     """Return no rows, but with these columns, so that stages can be analysed. Plans show the frame as `alias`."""
     empty = make_empty_frame(spark, schema)
     frame = empty.alias(alias) if alias else empty
-    return Rows.begin(frame, tuple(schema.names), labels, Rows.take_clean, explains=False)
+    return make_rows(frame, tuple(schema.names), labels, take_clean, explains=False)
 
 
 class CommonLabels(Mapping[str, "str | int | datetime"]):

@@ -68,6 +68,7 @@ from runners.ways.deliver import Delivery
 from runners.ways.stage_chain import apply_chain
 from runners.ways.straight import Commit, DescribedRows
 from runners.ways.way import Candidate, Thresholds
+from stages.rows import take_live
 
 
 def with_batch_context(batches: Sequence[Batch], error: Exception, protection: Protection) -> WherryError:
@@ -354,7 +355,7 @@ class TaskExecutor:
         for name, steps in chain.branches.items():
             own_rows = apply_chain(rows, steps, {})
             if isinstance(destination := self.opened[name], NoticesPauses):
-                destination.tick(spark, own_rows.take_live(), Label(batch=batch, destination=name))
+                destination.tick(spark, take_live(own_rows), Label(batch=batch, destination=name))
         return EmptyBatchShown()
 
     def _needs_maintenance(self, name: str) -> bool:

@@ -243,7 +243,7 @@ class KnownExpectation:
 
     @property
     def way_in_words(self) -> str:
-        """Return the words for the way in the README's table."""
+        """Return the words for the way in the documentation."""
         return _HOW[self.way] + self.why
 
 

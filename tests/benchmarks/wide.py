@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stages.rows import make_rows, place_rows, take_clean
 from tests.benchmarks.case import Bar, Case, Taken, Way, measure_in_turns, open_session
 
 if TYPE_CHECKING:
@@ -100,18 +101,16 @@ def _describe_lost(name: str) -> str:
 def _describe_decided(rows: DataFrame, schemas: Schemas) -> DataFrame:
     from runners.ways.deciding import separate_rows
     from runners.ways.stage_chain import SAMPLE_LABELS, apply_chain
-    from stages.rows import Rows, place_rows
 
-    begun = Rows.begin(place_rows(rows), tuple(NAMES), SAMPLE_LABELS, Rows.take_live, schemas=schemas)
+    begun = make_rows(place_rows(rows), tuple(NAMES), SAMPLE_LABELS, schemas=schemas)
     return separate_rows(apply_chain(begun, _make_chain().common, {}))
 
 
 def _describe_straight(rows: DataFrame, schemas: Schemas) -> DataFrame:
     from runners.ways.stage_chain import SAMPLE_LABELS, apply_chain
-    from stages.rows import Rows
 
-    begun = Rows.begin(rows, tuple(NAMES), SAMPLE_LABELS, Rows.take_clean, explains=False, schemas=schemas)
-    return apply_chain(begun, _make_chain().common, {}).take_clean()
+    begun = make_rows(rows, tuple(NAMES), SAMPLE_LABELS, take_clean, explains=False, schemas=schemas)
+    return take_clean(apply_chain(begun, _make_chain().common, {}))
 
 
 def _make_chain() -> StageChain:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from operator import attrgetter
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -16,6 +18,8 @@ from runners.command_line import cli
 from runners.definitions.definition import load
 from runners.pipeline import Pipeline
 from runners.running.choice import Choice
+from stages.query import Query
+from stages.rows import Rows, take_live
 
 HOLDERS = {
     "batch": "run: {batch: {OPTION: 1}}",
@@ -55,6 +59,18 @@ def test_a_pipeline_says_which_method_does_the_same_now(name: str) -> None:
         getattr(pipeline, name.removeprefix("Pipeline."))
     (instead,) = re.findall(r"`pipeline\.([\w.]+)\(…\)`", GONE[name])
     assert callable(attrgetter(instead)(pipeline))
+
+
+@pytest.mark.parametrize("name", [name for name in GONE if name.startswith("Rows.")])
+def test_rows_say_what_does_the_same_now(name: str) -> None:
+    """The sentence is the error of the attribute. It names a function that exists, or a method that rows have."""
+    rows = Rows(query=Query(cast("Any", None)), names=(), labels={}, materialise=take_live)
+    with pytest.raises(AttributeError, match=re.escape(f"`{name}` is gone from Wherry. {GONE[name]}")):
+        getattr(rows, name.removeprefix("Rows."))
+    for module, function in re.findall(r"`(stages\.\w+)\.(\w+)\(…\)`", GONE[name]):
+        assert callable(getattr(importlib.import_module(module), function))
+    for method in re.findall(r"`rows\.(\w+)\(…\)`", GONE[name]):
+        assert callable(getattr(rows, method))
 
 
 def test_an_unknown_attribute_of_a_pipeline_raises_as_for_any_other_class() -> None:

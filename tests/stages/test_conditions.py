@@ -11,6 +11,7 @@ from stages.columns import Drop, WithColumns
 from stages.conditions import Filter, Require
 from stages.conformance import begin, begin_straight, collect_decided, does_raise_mark
 from stages.deduplicate import Deduplicate
+from stages.rows import enter_stage, take_clean
 from stages.sql import Sql
 from stages.stage import Stage, apply_stage, is_repeatable, list_problems
 
@@ -53,7 +54,7 @@ def test_a_random_condition_makes_a_stage_unrepeatable() -> None:
 def make_straight(spark: SparkSession, rows: list[tuple[Any, ...]], schema: str) -> Rows:
 
     frame = spark.createDataFrame(rows, schema)
-    return begin_straight(frame).enter("it", 2)
+    return enter_stage(begin_straight(frame), "it", 2)
 
 
 CASES: list[tuple[Stage, list[Any], list[Any]]] = [
@@ -80,15 +81,15 @@ def test_both_ways_select_the_same_rows(
     schema = "a int, b string"
     if isinstance(stage, Deduplicate):
         rows, schema = [(*row, 1) for row in rows], f"{schema}, c int"
-    marked = apply_stage(stage, begin(spark.createDataFrame(rows, schema)).enter("it", 2))
+    marked = apply_stage(stage, enter_stage(begin(spark.createDataFrame(rows, schema)), "it", 2))
     kept, nacked, _ = collect_decided(marked)
     assert sorted(map(tuple, kept), key=str) == sorted(leaves, key=str)
     assert nacked == refused
     left: Any = apply_stage(stage, make_straight(spark, rows, schema))
-    assert left.take_clean().columns == list(marked.names)
-    assert does_raise_mark(left.take_clean()) is bool(refused)
+    assert take_clean(left).columns == list(marked.names)
+    assert does_raise_mark(take_clean(left)) is bool(refused)
     if not refused:
-        assert sorted(map(tuple, left.take_clean().collect()), key=str) == sorted(leaves, key=str)
+        assert sorted(map(tuple, take_clean(left).collect()), key=str) == sorted(leaves, key=str)
 
 
 @pytest.mark.spark
@@ -113,7 +114,7 @@ def test_a_rule_may_be_a_text_that_says_true_or_false(spark: SparkSession) -> No
     """Both ways refuse the same rows."""
     frame = spark.createDataFrame([(1, "true"), (2, "false"), (3, None)], "a int, ok string")
     rule = Require({"ok": "ok"})
-    kept, refused, _ = collect_decided(apply_stage(rule, begin(frame).enter("it", 1)))
+    kept, refused, _ = collect_decided(apply_stage(rule, enter_stage(begin(frame), "it", 1)))
     assert ([row.a for row in kept], len(refused)) == ([1], 2)
-    straight = [apply_stage(rule, begin_straight(frame.where(f"a = {a}")).enter("it", 1)) for a in (1, 2, 3)]
-    assert [does_raise_mark(each.take_clean()) for each in straight] == [False, True, True]
+    straight = [apply_stage(rule, enter_stage(begin_straight(frame.where(f"a = {a}")), "it", 1)) for a in (1, 2, 3)]
+    assert [does_raise_mark(take_clean(each)) for each in straight] == [False, True, True]

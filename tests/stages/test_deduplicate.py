@@ -14,7 +14,7 @@ from stages.conditions import Filter, Require
 from stages.conformance import LABELS, StageConformance, begin, begin_straight, collect_decided
 from stages.deduplicate import Deduplicate
 from stages.pinned_table import PinnedTable, TableError
-from stages.rows import STATE, Rows
+from stages.rows import STATE, Rows, enter_stage, make_rows, take_clean
 from stages.stage import Stage
 from tests.stages.checks import KEEPS, NOTHING_ELSE
 
@@ -55,8 +55,8 @@ class ByArrival(StageConformance):
 
 def list_kept(stage: Stage, frame: DataFrame) -> list[list[str]]:
     """Return the rows that the stage keeps, in both ways."""
-    marked, _, _ = collect_decided(stage.apply(begin(frame).enter("it", 1)))
-    rows = stage.apply(begin_straight(frame).enter("it", 1)).take_clean().collect()
+    marked, _, _ = collect_decided(stage.apply(enter_stage(begin(frame), "it", 1)))
+    rows = take_clean(stage.apply(enter_stage(begin_straight(frame), "it", 1))).collect()
     return [sorted(map(str, marked)), sorted(map(str, rows))]
 
 
@@ -104,7 +104,7 @@ def test_the_row_read_last_is_kept_for_any_name_of_its_file(spark: SparkSession)
     places = [("z", 0, 1, 1), ("z", 0, 0, 2), ("a", 64, 0, 3), ("a", 0, 9, 4), ("z", 0, 2, 5)]
     frame = spark.createDataFrame(places, "part string, block bigint, row bigint, x int")
     frame = frame.selectExpr("x % 2 as id", "x", f"struct(part, block, row) as {PLACE}")
-    rows = Rows.begin(frame, ("id", "x"), LABELS, Rows.take_live).enter("it", 1)
+    rows = enter_stage(make_rows(frame, ("id", "x"), LABELS), "it", 1)
     assert sorted(row.x for row in keep_last(rows, "z", "a").frame.collect()) == [3, 4]
     assert sorted(row.x for row in keep_last(rows, "a", "z").frame.collect()) == [2, 5]
 
@@ -122,7 +122,7 @@ def test_a_row_that_is_gone_does_not_compete(spark: SparkSession) -> None:
             Deduplicate(keys=["id"], sequence_by=sequence_by),
         ]
         for step, stage in enumerate(stages, 1):
-            rows = stage.apply(rows.enter(f"stage {step}", step))
+            rows = stage.apply(enter_stage(rows, f"stage {step}", step))
         states = {row["v"]: row[STATE] for row in rows.frame.collect()}
         assert (states.pop("filtered"), states.pop("refused")) == (1, -2)
         assert states == ({"x": 0, "y": 3} if sequence_by else {"x": 3, "y": 0})
@@ -134,8 +134,8 @@ def test_a_bad_row_is_found_even_if_the_stage_would_drop_it(spark: SparkSession)
     from stages.conformance import does_raise_mark
 
     frame = spark.sql("select * from values (1, 'sieben', 1), (1, '7', 2) as t(id, amount, at)")
-    rows: Any = Require("amount <> 'sieben'").apply(begin_straight(frame).enter("rule", 1))
-    assert does_raise_mark(Deduplicate(keys=["id"], sequence_by="at").apply(rows.enter("it", 2)).take_clean())
+    rows: Any = Require("amount <> 'sieben'").apply(enter_stage(begin_straight(frame), "rule", 1))
+    assert does_raise_mark(take_clean(Deduplicate(keys=["id"], sequence_by="at").apply(enter_stage(rows, "it", 2))))
 
 
 def test_rows_without_places_are_an_error(spark: SparkSession) -> None:
@@ -143,14 +143,14 @@ def test_rows_without_places_are_an_error(spark: SparkSession) -> None:
     stage = Deduplicate(keys=["id"])
     assert (stage.needs_places, stage.repeatable) == (True, True)
     with pytest.raises(Exception, match="have no time at which they were read"):
-        stage.apply(begin_straight(spark.range(2))).take_clean().collect()
+        take_clean(stage.apply(begin_straight(spark.range(2)))).collect()
 
 
 def test_the_stage_takes_one_exchange_of_rows(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     """This holds in both ways and for each order."""
     schema = f"id int, at int, {PLACE} struct<part string, block bigint, row bigint>"
     frame = spark.createDataFrame([(1, 2, ("a", 0, 0))], schema)
-    marked = Rows.begin(frame, ("id", "at"), LABELS, Rows.take_live).enter("it", 1)
+    marked = enter_stage(make_rows(frame, ("id", "at"), LABELS), "it", 1)
     by_sequence = Deduplicate(keys=["id"], sequence_by="at")
     for rows in (
         by_sequence.apply(begin_straight(frame.drop(PLACE))),
@@ -259,8 +259,8 @@ def test_the_stage_uses_the_pinned_version(spark: SparkSession, carried: PinnedT
     spark.sql("select 2L as id, 'y' as `k.2`").write.format("delta").mode("append").save(str(carried.path))
     frame = spark.range(1, 4)
     for pinned, left in ((pin, [2]), (stage.pin(spark), []), (None, [])):
-        rows = stage.apply(begin_straight(frame).enter("it", 1, pin=pinned))
-        assert [row.id for row in rows.take_clean().collect()] == left
+        rows = stage.apply(enter_stage(begin_straight(frame), "it", 1, pin=pinned))
+        assert [row.id for row in take_clean(rows).collect()] == left
 
 
 def test_a_missing_table_stops_a_batch_but_not_the_analysis(spark: SparkSession, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from stages.columns import Flatten
 from stages.conformance import StageConformance, begin_straight
+from stages.rows import take_clean
 from stages.stage import Stage
 from tests.stages.checks import KEEPS
 
@@ -60,7 +61,7 @@ def test_fields_take_the_place_of_their_struct(spark: SparkSession, stage: Stage
     """They keep their order. Arrays and maps remain, and so do structs inside them."""
     frame = spark.createDataFrame([(1, (2, ("x", [(3,)])), {"k": 4}, 5)], NESTED)
     rows = stage.apply(begin_straight(frame))
-    [found] = rows.take_clean().collect()
+    [found] = take_clean(rows).collect()
     assert found.asDict(recursive=True) == row
     assert list(rows.names) == list(row)
 

@@ -11,7 +11,7 @@ import pytest
 from stages.conformance import StageConformance, begin, begin_straight, collect_decided
 from stages.lookup import Lookup
 from stages.pinned_table import TableError
-from stages.rows import VERDICT
+from stages.rows import VERDICT, enter_stage, take_clean
 from stages.stage import Stage
 from tests.stages.checks import KEEPS, REFUSALS
 
@@ -93,8 +93,8 @@ def test_a_row_without_a_match_may_count_as_filtered(spark: SparkSession, countr
     """NULL has no match. Both ways keep the same rows."""
     stage = Lookup(path=countries, on=["code.2"], unmatched="filter")
     frame = spark.createDataFrame([("DE",), ("XX",), (None,)], "`code.2` string")
-    assert collect_decided(stage.apply(begin(frame).enter("it", 1))) == ([("DE",)], [], 2)
-    assert stage.apply(begin_straight(frame).enter("it", 1)).take_clean().collect() == [("DE",)]
+    assert collect_decided(stage.apply(enter_stage(begin(frame), "it", 1))) == ([("DE",)], [], 2)
+    assert take_clean(stage.apply(enter_stage(begin_straight(frame), "it", 1))).collect() == [("DE",)]
 
 
 def test_a_row_without_a_match_in_a_file_has_nulls(spark: SparkSession, tmp_path: Path) -> None:
@@ -103,8 +103,8 @@ def test_a_row_without_a_match_in_a_file_has_nulls(spark: SparkSession, tmp_path
     file.write_text('code,name\nDE,"Ger""many"\nFR,France\n')
     stage = Lookup(file=str(file), on=["code"], columns={"Name": "NAME"})
     frame = spark.createDataFrame([("DE", 1), ("DE", 2), ("XX", 3), (None, 4)], "code string, x int")
-    kept, _, _ = collect_decided(stage.apply(begin(frame).enter("it", 1)))
-    for rows in (kept, stage.apply(begin_straight(frame)).take_clean().collect()):
+    kept, _, _ = collect_decided(stage.apply(enter_stage(begin(frame), "it", 1)))
+    for rows in (kept, take_clean(stage.apply(begin_straight(frame))).collect()):
         found = sorted((row["x"], row["Name"]) for row in rows)
         assert found == [(1, 'Ger"many'), (2, 'Ger"many'), (3, None), (4, None)]
 
@@ -122,7 +122,7 @@ def test_the_order_decides_which_match_is_first(spark: SparkSession, countries: 
     """NULL comes last. The content decides between equal matches."""
     on, columns = {"c": "code.2"}, ["name"]
     stage = Lookup(path=countries, on=on, columns=columns, duplicates="first", order_by=order_by)
-    [row] = stage.apply(begin_straight(spark.sql("select 'FR' as c"))).take_clean().collect()
+    [row] = take_clean(stage.apply(begin_straight(spark.sql("select 'FR' as c")))).collect()
     assert row.name == name
 
 
@@ -131,11 +131,11 @@ def test_a_duplicate_key_fails_only_a_batch_that_uses_it(spark: SparkSession, co
     stage = Lookup(path=countries, on={"c": "code.2"}, columns=["name"])
     for begun in (begin_straight, begin):
         rows: Any = begun(spark.sql("select explode(array('DE', 'CH', null)) as c"))
-        assert stage.apply(rows.enter("countries", 1)).frame.count() == 3
+        assert stage.apply(enter_stage(rows, "countries", 1)).frame.count() == 3
         rows = begun(spark.sql("select explode(array('DE', 'FR')) as c"))
         said = re.escape(f"stage 'countries': {countries} has several rows with code.2 = FR; make the key unique there")
         with pytest.raises(Exception, match=said):
-            stage.apply(rows.enter("countries", 1)).frame.collect()
+            stage.apply(enter_stage(rows, "countries", 1)).frame.collect()
 
 
 def test_the_lookup_uses_the_pinned_version(spark: SparkSession, countries: str) -> None:
@@ -144,8 +144,8 @@ def test_the_lookup_uses_the_pinned_version(spark: SparkSession, countries: str)
     pin = stage.pin(spark)
     spark.sql(f"update delta.`{countries}` set name = 'Deutschland' where name = 'Germany'").collect()
     for pinned, name in ((pin, "Germany"), (stage.pin(spark), "Deutschland"), (None, "Deutschland")):
-        rows = stage.apply(begin_straight(spark.sql("select 'DE' as c")).enter("it", 1, pin=pinned))
-        assert [row.name for row in rows.take_clean().collect()] == [name]
+        rows = stage.apply(enter_stage(begin_straight(spark.sql("select 'DE' as c")), "it", 1, pin=pinned))
+        assert [row.name for row in take_clean(rows).collect()] == [name]
     assert stage.repeatable
     assert not Lookup(file="x.csv", on=["id"], columns=["x"]).repeatable
     assert not Lookup(path="x", on=["id"], columns=["x"], duplicates="first", order_by="rand()").repeatable
@@ -169,7 +169,7 @@ def test_files_are_read_in_their_format(
     """The format comes from the ending of the name or from the options."""
     (tmp_path / name).write_text(content)
     stage = Lookup(file=f"{tmp_path}/{name}", on=["id"], columns=["v"], **options)
-    assert stage.apply(begin_straight(spark.sql("select 1 as id"))).take_clean().collect() == rows
+    assert take_clean(stage.apply(begin_straight(spark.sql("select 1 as id")))).collect() == rows
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_a_file_with_an_unreadable_line_fails_the_batch(
     (tmp_path / "a.csv").write_text(content)
     stage = Lookup(file=f"{tmp_path}/a.csv", on=["id"], unmatched="filter", schema=schema)
     with pytest.raises(Exception, match=says):
-        stage.apply(begin_straight(spark.sql("select 1 as id"))).take_clean().collect()
+        take_clean(stage.apply(begin_straight(spark.sql("select 1 as id")))).collect()
 
 
 def test_a_missing_table_or_file_is_an_error(spark: SparkSession, tmp_path: Path) -> None:

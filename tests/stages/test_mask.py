@@ -12,6 +12,7 @@ import pytest
 
 from stages.conformance import StageConformance, begin, begin_straight
 from stages.mask import Mask
+from stages.rows import enter_stage, take_clean
 from stages.stage import Stage
 from tests.stages.checks import KEEPS
 
@@ -57,7 +58,7 @@ def test_values_are_masked(spark: SparkSession) -> None:
     rows = [*zip_longest(range(6), *(values for _, values, _ in MASKED))]
     frame = spark.createDataFrame(rows, "id int, a string, b string, c string, d string")
     stage = Mask(columns=dict(zip("ABCD", (how for how, _, _ in MASKED), strict=True)))
-    found = sorted(stage.apply(begin_straight(frame)).take_clean().collect())
+    found = sorted(take_clean(stage.apply(begin_straight(frame))).collect())
     for name, (how, values, masked) in zip("abcd", MASKED, strict=True):
         assert [row[name] for row in found][: len(values)] == masked, how
 
@@ -73,7 +74,7 @@ def test_a_hash_equals_the_one_of_other_programs(spark: SparkSession, salt: str)
         "select 17 as a, '17' as b, 'Zoë' as c, cast(null as string) as d, '' as e, date'2026-01-02' as f"
     )
     rows = Mask(columns=dict.fromkeys("abcdef", "hash"), salt=salt).apply(begin_straight(frame))
-    [row] = rows.take_clean().collect()
+    [row] = take_clean(rows).collect()
     assert tuple(row) == (*map(expected, ("17", "17", "Zoë")), None, expected(""), expected("2026-01-02"))
 
 
@@ -86,11 +87,11 @@ def test_the_salt_is_never_shown(spark: SparkSession, capsys: pytest.CaptureFixt
     frame = spark.sql("select 'x' as v, 0 as zero")
     both: list[Any] = [begin_straight(frame), begin(frame)]
     for rows in both:
-        masked = stage.apply(rows.enter("it", 1))
+        masked = stage.apply(enter_stage(rows, "it", 1))
         masked.frame.explain(extended=True)
         for wrong in ("nowhere + 1", "sha2(v, 256) / zero"):
             with pytest.raises(PySparkException) as error:
-                masked.select({"w": masked.expression(wrong)}).frame.collect()
+                masked.select({"w": masked.sql(wrong)}).frame.collect()
             said += str(error.value)
     said += capsys.readouterr().out
     assert "_wherry_inner" in said

@@ -13,7 +13,7 @@ from stages.cast import Cast
 from stages.columns import WithColumns
 from stages.conditions import Filter, Require
 from stages.conformance import LABELS, begin, begin_straight, does_raise_mark
-from stages.rows import Rows, place_rows
+from stages.rows import Rows, complete_verdicts, enter_stage, make_rows, place_rows, take_clean, take_live
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.spark
 def pass_stages(rows: Rows, *stages: Stage) -> Rows:
     """Return the rows after these stages."""
     for step, stage in enumerate(stages, 1):
-        rows = stage.apply(rows.enter(f"stage {step}", step))
+        rows = stage.apply(enter_stage(rows, f"stage {step}", step))
     return rows
 
 
@@ -46,20 +46,20 @@ def orders(spark: SparkSession, tmp_path: Path) -> DataFrame:
 def test_no_later_filter_hides_a_bad_row(orders: DataFrame, condition: str) -> None:
     """The filter is not moved before the cast or merged with it, and does not empty the plan."""
     rows = pass_stages(begin_straight(orders), Cast({"amount": "decimal(10,2)"}), Filter(condition))
-    assert does_raise_mark(rows.take_clean())
+    assert does_raise_mark(take_clean(rows))
 
 
 def test_a_row_that_an_earlier_filter_removed_is_not_refused(orders: DataFrame) -> None:
     """Stages see rows in the order of the stages."""
     rows = pass_stages(begin_straight(orders), Filter("amount <> 'sieben'"), Cast({"amount": "decimal(10,2)"}))
-    assert [str(row.amount) for row in rows.take_clean().collect()] == ["1.50"]
+    assert [str(row.amount) for row in take_clean(rows).collect()] == ["1.50"]
 
 
 def test_a_row_that_an_earlier_filter_removed_is_not_evaluated(spark: SparkSession) -> None:
     """A division by zero raises under ANSI, unless a filter removed the zero before."""
     rows = begin_straight(spark.range(-2, 3).selectExpr("int(id) as x"))
     passed = pass_stages(rows, Filter("x <> 0"), WithColumns({"y": "12 div x"}), Require("y between -12 and 12"))
-    assert sorted(row.y for row in passed.take_clean().collect()) == [-12, -6, 6, 12]
+    assert sorted(row.y for row in take_clean(passed).collect()) == [-12, -6, 6, 12]
 
 
 @pytest.mark.parametrize("sql", ["explode(array(1, 2))", "sum(id)", "count(*)", "max(amount)"])
@@ -83,7 +83,7 @@ def test_an_attempted_expression_is_computed_once(spark: SparkSession) -> None:
         why = F.when(F.col("_wherry_x") < 0.0, make_reason("NEGATIVE", F.lit("negative")))
         tried: Rows = rows.attempt({"_wherry_x": F.rand()}, why, {"id": "_wherry_x"})
         twice = tried.with_columns({"same": F.col("id") - F.col("id")})
-        assert {row.same for row in twice.take_live().collect()} == {0.0}
+        assert {row.same for row in take_live(twice).collect()} == {0.0}
 
 
 @pytest.mark.promise("DQ-02", "X5")
@@ -94,7 +94,7 @@ def test_a_nack_has_the_row_before_the_stage_and_the_original_row(orders: DataFr
     rows = pass_stages(begin(orders), WithColumns({"id": "id * 10", "extra": "'x'"}), Cast({"amount": "int"}))
     [nack] = [
         row["_wherry_nack"]
-        for row in rows.complete_verdicts().frame.collect()
+        for row in complete_verdicts(rows).frame.collect()
         if row["_wherry_nack"] and row["id"] == 20
     ]
     assert (nack.stage, nack.code) == ("stage 2", "CAST")
@@ -122,7 +122,7 @@ def test_a_row_that_the_origin_refused_is_never_live(spark: SparkSession) -> Non
         "select * from values (0, named_struct('code', 'PARSE', 'message', 'no row', 'raw', 'x\"')), (1, null) "
         "as t(id, _wherry_refused)"
     )
-    assert does_raise_mark(begin_straight(frame).take_clean())
+    assert does_raise_mark(take_clean(begin_straight(frame)))
     rows: Any = begin(frame)
     rows = pass_stages(rows, WithColumns({"y": "1 div id"}), Require("y > 5"))
     fates = {row["id"]: (row["_wherry_state"], row["_wherry_nack"]) for row in rows.frame.collect()}
@@ -163,9 +163,9 @@ def test_all_steps_of_a_batch_take_few_calls_to_the_jvm(
 
     def describe() -> DataFrame:
         names = tuple(orders.columns)
-        rows = Rows.begin(frame, names, LABELS, Rows.take_live, explains=explains, schemas=schemas)
+        rows = make_rows(frame, names, LABELS, explains=explains, schemas=schemas)
         stages = Cast({"amount": "decimal(10,2)"}), Require({"positive": "amount >= 0"}), Filter("id % 5 > 0")
-        return pass_stages(rows, *stages).take_clean()
+        return take_clean(pass_stages(rows, *stages))
 
     describe()
     calls: list[str] = []

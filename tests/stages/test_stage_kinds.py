@@ -13,6 +13,7 @@ from stages.cast import Cast
 from stages.columns import Drop, Rename, Select, WithColumns
 from stages.conditions import Filter, Require
 from stages.conformance import StageConformance, begin, begin_straight, collect_decided
+from stages.rows import enter_stage, take_clean
 from stages.sql import Sql
 from stages.stage import Stage
 from tests.stages.checks import CHECKS, KEEPS, NOTHING_ELSE, REFUSALS
@@ -140,7 +141,7 @@ def test_a_cast_refuses_values_that_spark_would_change(spark: SparkSession) -> N
     rows: list[tuple[Any, ...]] = [*CastOfWhatSparkWouldChange.rows, (" 1\n", None, None, None)]
     frame = spark.createDataFrame(rows, CastOfWhatSparkWouldChange.schema)
     stage = CastOfWhatSparkWouldChange().stage()
-    good, refused, _ = collect_decided(stage.apply(begin(frame).enter("cast", 1)))
+    good, refused, _ = collect_decided(stage.apply(enter_stage(begin(frame), "cast", 1)))
     assert [row.a for row in good] == [float("inf"), 1.0]
     assert len(refused) == 5
 
@@ -172,8 +173,8 @@ def test_a_stage_keeps_its_promises(spark: SparkSession, suite: type[StageConfor
 def test_a_null_condition_refuses_in_require_and_filters_in_filter(spark: SparkSession) -> None:
     """Each of them does exactly one of the two."""
     frame = spark.createDataFrame([(None,), (1,)], "a int")
-    required = collect_decided(Require("a > 0").apply(begin(frame).enter("it", 1)))
-    filtered = collect_decided(Filter("a > 0").apply(begin(frame).enter("it", 1)))
+    required = collect_decided(Require("a > 0").apply(enter_stage(begin(frame), "it", 1)))
+    filtered = collect_decided(Filter("a > 0").apply(enter_stage(begin(frame), "it", 1)))
     assert (len(required[0]), len(required[1]), required[2]) == (1, 1, 0)
     assert (len(filtered[0]), len(filtered[1]), filtered[2]) == (1, 0, 1)
 
@@ -181,7 +182,7 @@ def test_a_null_condition_refuses_in_require_and_filters_in_filter(spark: SparkS
 def test_a_cast_names_every_column_that_it_refuses(spark: SparkSession) -> None:
     """The message has the value and the type."""
     frame = spark.createDataFrame([("x", "y")], "a string, b string")
-    rows = Cast({"a": "int", "b": "date"}).apply(begin(frame).enter("cast", 1))
+    rows = Cast({"a": "int", "b": "date"}).apply(enter_stage(begin(frame), "cast", 1))
     (row,) = rows.frame.select("_wherry_nack.message").collect()
     assert row["message"] == "column a: 'x' is not an int; column b: 'y' is not a date"
 
@@ -189,7 +190,7 @@ def test_a_cast_names_every_column_that_it_refuses(spark: SparkSession) -> None:
 def test_a_cast_gives_the_new_type(spark: SparkSession) -> None:
     """The values have the type of the cast."""
     frame = spark.createDataFrame([("1.50", "2026-01-02")], "a string, b string")
-    (row,) = Cast({"a": "decimal(10,2)", "b": "date"}).apply(begin_straight(frame)).take_clean().collect()
+    (row,) = take_clean(Cast({"a": "decimal(10,2)", "b": "date"}).apply(begin_straight(frame))).collect()
     assert (row["a"], row["b"]) == (Decimal("1.50"), dt.date(2026, 1, 2))
 
 
@@ -198,6 +199,6 @@ def test_a_filter_is_not_moved_before_a_rule(spark: SparkSession, tmp_path: Any)
     path = str(tmp_path / "rows")
     spark.createDataFrame([(-1, None), (1, "x")], "a int, b string").write.parquet(path)
     rows = begin_straight(spark.read.parquet(path))
-    rows = Filter("b is not null").apply(Require("a > 0").apply(rows.enter("rule", 1)).enter("filter", 2))
+    rows = Filter("b is not null").apply(enter_stage(Require("a > 0").apply(enter_stage(rows, "rule", 1)), "filter", 2))
     with pytest.raises(Exception, match="WHERRY_REFUSED"):
-        rows.take_clean().collect()
+        take_clean(rows).collect()

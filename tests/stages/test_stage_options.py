@@ -13,6 +13,7 @@ from stages.cast import Cast
 from stages.columns import Drop, Rename, Select, WithColumns
 from stages.conditions import Filter, Require
 from stages.conformance import begin_straight
+from stages.rows import take_clean
 from stages.sql import Sql
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def test_columns_are_chosen_by_name(spark: SparkSession, stage: Stage, row: dict
     """The case of letters does not matter, and names may have any characters."""
     frame = spark.sql("select 1 as id, 'x' as email, 2 as `a.b`, named_struct('x y', 7) as s")
     begun = begin_straight(frame)
-    [found] = stage.apply(begun).take_clean().collect()
+    [found] = take_clean(stage.apply(begun)).collect()
     assert found.asDict() == row
 
 

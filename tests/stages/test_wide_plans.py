@@ -19,6 +19,7 @@ from stages.conformance import begin, begin_straight
 from stages.deduplicate import Deduplicate
 from stages.expect import Expect
 from stages.mask import Mask
+from stages.rows import take_clean
 from stages.stage import Stage
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ CHAINS: Mapping[str, Callable[[Sequence[str]], Sequence[Stage]]] = {
 def describe_straight(frame: DataFrame, stages: Sequence[Stage]) -> DataFrame:
     """Return the rows of a batch without refused rows."""
     chain = StageChain.of(stages, {"a": Memory(name="a")})
-    return apply_chain(begin_straight(frame), chain.common, {}).take_clean()
+    return take_clean(apply_chain(begin_straight(frame), chain.common, {}))
 
 
 def describe_decided(frame: DataFrame, stages: Sequence[Stage]) -> DataFrame:

@@ -14,6 +14,7 @@ from origins.files import Files
 from origins.nack import REFUSED
 from stages.cast import Cast
 from stages.conformance import begin, collect_decided
+from stages.rows import enter_stage
 from tests.origins.test_on_change import plan_batch
 from tests.values.json_cases import NUMBERS
 
@@ -27,7 +28,7 @@ def test_a_cast_ends_at_every_number(spark: SparkSession) -> None:
     """A number with a huge exponent is refused. Any other one becomes the nearest decimal."""
     frame = spark.createDataFrame([(number, number) for number in NUMBERS], "price string, written string")
     stage = Cast({"price": "decimal(10,2)"})
-    good, refused, _ = collect_decided(stage.apply(begin(frame).enter("cast", 1)))
+    good, refused, _ = collect_decided(stage.apply(enter_stage(begin(frame), "cast", 1)))
     assert len(good) + len(refused) == len(NUMBERS)
     wrong = [row for row in good if abs(Decimal(row.written) - row.price) > Decimal("0.005")]
     assert wrong == []
@@ -52,7 +53,7 @@ def test_a_text_with_a_collation_is_refused_beside_other_columns(spark: SparkSes
     """The message names both columns with their values."""
     text = "'x' collate UTF8_LCASE as one, 'y' as other"
     frame = spark.sql(f"select {text} union all select '1' collate UTF8_LCASE, '2'")
-    rows = Cast({"one": "int", "other": "int"}).apply(begin(frame).enter("cast", 1))
+    rows = Cast({"one": "int", "other": "int"}).apply(enter_stage(begin(frame), "cast", 1))
     good, refused, _ = collect_decided(rows)
     assert ([tuple(row) for row in good], len(refused)) == ([(1, 2)], 1)
     (nack,) = [row.found for row in rows.frame.selectExpr("_wherry_nack as found").collect() if row.found]

@@ -14,6 +14,7 @@ from destinations.delta.delta import OpenDelta
 from destinations.destination import Demands, Misfit, Rule
 from origins.batch_rows import FrameRows
 from stages.conformance import StageConformance, begin
+from stages.rows import enter_stage
 from stages.stage import Stage
 from tests.stages.checks import KEEPS, REFUSALS
 
@@ -213,7 +214,7 @@ def find_verdicts(spark: SparkSession, table: OpenDelta, frame: DataFrame) -> li
     table.ensure_place(spark, frame.schema)
     rows: Rows = begin(frame)
     for step, stage in enumerate(table.demands(spark, frame.schema), 1):
-        rows = stage.apply(rows.enter("table", step))
+        rows = stage.apply(enter_stage(rows, "table", step))
     return [row[VERDICT] for row in rows.frame.orderBy(f"{PLACE}.row").select(VERDICT).collect()]
 
 

@@ -23,6 +23,7 @@ from destinations.destination import Destination, Misfit, Written
 from destinations.dlq import Dlq
 from origins.batch_rows import FrameRows
 from stages.conformance import begin
+from stages.rows import enter_stage
 from tests.spark_errors import make_spark_error
 
 if TYPE_CHECKING:
@@ -376,7 +377,7 @@ def apply_demands(spark: SparkSession, table: OpenDelta, frame: DataFrame) -> Da
     table.ensure_place(spark, frame.schema)
     rows: Rows = begin(frame)
     for step, stage in enumerate(table.demands(spark, frame.schema), 1):
-        rows = stage.apply(rows.enter("table", step))
+        rows = stage.apply(enter_stage(rows, "table", step))
     return rows.frame
 
 

@@ -19,7 +19,7 @@ from stages.cast import Cast
 from stages.conditions import Filter
 from stages.python import Handler
 from stages.query import Query
-from stages.rows import Rows
+from stages.rows import Rows, take_live
 from stages.sql import Sql
 from stages.stage import Stage
 from tests.spark_errors import make_spark_error
@@ -114,7 +114,7 @@ class Bench:
             query=Query(cast("DataFrame", self.frame)),
             names=("id",),
             labels={},
-            materialise=Rows.take_live,
+            materialise=take_live,
         )
         return self.isolator.isolate(rows, make_steps(*stages))
 

@@ -19,7 +19,7 @@ from stages.claim_store import PREFIX
 from stages.columns import Drop, Rename, Select, WithColumns
 from stages.conditions import Filter, Require
 from stages.conformance import StageConformance, begin, begin_straight, collect_decided
-from stages.rows import STATE, VERDICT, Rows
+from stages.rows import STATE, VERDICT, Rows, complete_verdicts, enter_stage, take_clean
 from stages.sql import Sql as Statement
 from stages.stage import Stage, apply_stage
 from tests.stages.checks import KEEPS, NOTHING_ELSE
@@ -97,14 +97,14 @@ def test_rows_without_references_pass_unclaim_unchanged(spark: SparkSession, pat
     getattr(SmallValues(Unclaim(path=path)), check)(spark)
 
 
-def enter_stage(frame: DataFrame, *, claims: bool | None = True, step: int = 1) -> Rows:
+def begin_claim(frame: DataFrame, *, claims: bool | None = True, step: int = 1) -> Rows:
     """Return the rows with verdicts, at the start of the stage with this number."""
-    return replace(begin(frame), claims=claims).enter("it", step)
+    return enter_stage(replace(begin(frame), claims=claims), "it", step)
 
 
 def make_straight(frame: DataFrame, *, claims: bool = False) -> Rows:
     """Return the rows of a frame on the straight way."""
-    return replace(begin_straight(frame), claims=claims).enter("it", 1)
+    return enter_stage(replace(begin_straight(frame), claims=claims), "it", 1)
 
 
 @pytest.mark.spark
@@ -113,7 +113,7 @@ def test_the_first_large_value_restarts_the_batch(spark: SparkSession, path: str
     """So does the first value that looks like a reference, at both stages. Nothing is stored before."""
     for stage in (make_claim(path), Unclaim(path=path)):
         frame = spark.createDataFrame([(1, {"k": ["a", value]})], "id int, v map<string, array<string>>")
-        rows = enter_stage(frame, claims=False) if marked else make_straight(frame)
+        rows = begin_claim(frame, claims=False) if marked else make_straight(frame)
         if isinstance(stage, Unclaim) and value == LONG:
             assert apply_stage(stage, rows).frame.count() == 1
             continue
@@ -128,9 +128,9 @@ def test_a_large_value_in_a_row_that_left_raises_nothing(spark: SparkSession, pa
     """The same holds for a row that `when` excludes from the stage."""
     frame = spark.createDataFrame([(1, LONG), (2, "a")], "id int, v string")
     stage = make_claim(path)
-    gone = enter_stage(frame, claims=False).filter(F.col("id") == 2)
+    gone = begin_claim(frame, claims=False).filter(F.col("id") == 2)
     assert apply_stage(stage, gone).frame.count() == 2
-    assert apply_stage(replace(stage, when="id = 2"), make_straight(frame)).take_clean().count() == 2
+    assert take_clean(apply_stage(replace(stage, when="id = 2"), make_straight(frame))).count() == 2
 
 
 @pytest.mark.spark
@@ -140,11 +140,11 @@ def test_claim_and_unclaim_together_change_nothing(spark: SparkSession, path: st
     """This holds for straight rows too. Between the stages all large values are references."""
     frame = spark.createDataFrame(LargeValues.rows, LargeValues.schema)
     claimed = apply_stage(make_claim(path, format=kind), make_straight(frame, claims=True))
-    (between,) = claimed.take_clean().where("id = 1").collect()
+    (between,) = take_clean(claimed).where("id = 1").collect()
     assert len(str(between)) < 1_000
     back = apply_stage(Unclaim(path=path, format=kind), claimed)
     assert back.schema == frame.schema
-    assert sorted(map(str, back.take_clean().collect())) == sorted(map(str, frame.collect()))
+    assert sorted(map(str, take_clean(back).collect())) == sorted(map(str, frame.collect()))
 
 
 BETWEEN: list[tuple[list[Stage], bool]] = [
@@ -161,7 +161,7 @@ BETWEEN: list[tuple[list[Stage], bool]] = [
 def test_values_known_to_be_small_are_not_checked_again(spark: SparkSession, path: str) -> None:
     """Values that a stage in between made are checked."""
     frame = spark.createDataFrame([(1, "a", b"b")], "id int, v string, b binary")
-    for begun in (enter_stage(frame, claims=False), make_straight(frame)):
+    for begun in (begin_claim(frame, claims=False), make_straight(frame)):
         for between, asks in BETWEEN:
             rows: Any = apply_stage(make_claim(path), begun)
             for stage in between:
@@ -183,7 +183,7 @@ def test_unclaim_asks_about_values_that_were_made_after_claim(
 ) -> None:
     """Rows whose values stay small raise nothing."""
     frame = spark.createDataFrame([(1, "a")], "id int, v string")
-    rows: Any = enter_stage(frame, claims=False) if marked else make_straight(frame)
+    rows: Any = begin_claim(frame, claims=False) if marked else make_straight(frame)
     claimed = apply_stage(make_claim(path), rows)
     assert apply_stage(Unclaim(path=path), claimed).frame.count() == 1
     with pytest.raises(Exception, match=LARGE):
@@ -194,7 +194,7 @@ def test_unclaim_asks_about_values_that_were_made_after_claim(
 def test_a_stage_that_rows_may_skip_makes_no_column_known(spark: SparkSession, path: str) -> None:
     """`unclaim` finds a reference in a row that skipped `claim`."""
     frame = spark.createDataFrame([(1, "a"), (2, f"{PREFIX}x")], "id int, v string")
-    for rows in (enter_stage(frame, claims=False), make_straight(frame)):
+    for rows in (begin_claim(frame, claims=False), make_straight(frame)):
         claimed = apply_stage(replace(make_claim(path), when="id = 1"), rows)
         with pytest.raises(Exception, match=LARGE):
             apply_stage(Unclaim(path=path), claimed).frame.collect()
@@ -205,7 +205,7 @@ def test_only_chosen_columns_are_claimed(spark: SparkSession, path: str) -> None
     """The case of their names does not matter, and the order of the columns remains."""
     frame = spark.createDataFrame([(LONG, LONG, 1)], "a string, B string, c int")
     claimed = apply_stage(make_claim(path, columns=["b"]), make_straight(frame, claims=True))
-    (row,) = claimed.take_clean().collect()
+    (row,) = take_clean(claimed).collect()
     assert claimed.names == ("a", "B", "c")
     assert row["a"] == LONG
     assert row["B"].startswith(PREFIX)
@@ -216,7 +216,7 @@ def test_a_value_over_the_hard_limit_is_stored_and_its_row_refused(spark: SparkS
     """The DLQ gets only references, also in the original row, from which `unclaim` restores the rows."""
     rows = [(1, "a", [HUGE]), (2, HUGE, None), (3, LONG, None)]
     frame = spark.createDataFrame(rows, "id int, v string, l array<string>")
-    refused = apply_stage(make_claim(path), enter_stage(frame)).complete_verdicts().frame.where(F.col(STATE) < 0)
+    refused = complete_verdicts(apply_stage(make_claim(path), begin_claim(frame))).frame.where(F.col(STATE) < 0)
     nacks = refused.select(f"{VERDICT}.*").orderBy("row").collect()
     assert [nack["code"] for nack in nacks] == ["LARGE"] * 2
     assert [nack["message"] for nack in nacks] == [
@@ -226,18 +226,18 @@ def test_a_value_over_the_hard_limit_is_stored_and_its_row_refused(spark: SparkS
     assert all(len(nack["row"]) < 400 and nack["original"] == nack["row"] for nack in nacks)
     again = refused.select(F.expr(restore(f"{VERDICT}.original", frame.schema)).alias("r")).select("r.*")
     back = apply_stage(Unclaim(path=path), make_straight(again, claims=True))
-    assert sorted(map(tuple, back.take_clean().collect())) == rows[:2]
+    assert sorted(map(tuple, take_clean(back).collect())) == rows[:2]
 
 
 @pytest.mark.spark
 def test_a_reference_to_a_value_over_the_hard_limit_is_refused_again(spark: SparkSession, path: str) -> None:
     """Its size is that of the value. A higher limit lets the row pass."""
     frame = spark.createDataFrame([(HUGE,)], "v string")
-    stored = apply_stage(make_claim(path, refuse_over=None), make_straight(frame, claims=True)).take_clean()
+    stored = take_clean(apply_stage(make_claim(path, refuse_over=None), make_straight(frame, claims=True)))
     again = spark.createDataFrame(stored.collect(), "v string")
-    kept, refused, _ = collect_decided(apply_stage(make_claim(path), enter_stage(again)))
+    kept, refused, _ = collect_decided(apply_stage(make_claim(path), begin_claim(again)))
     assert (kept, refused) == ([], [0])
-    kept, refused, _ = collect_decided(apply_stage(make_claim(path, refuse_over="5kB"), enter_stage(again)))
+    kept, refused, _ = collect_decided(apply_stage(make_claim(path, refuse_over="5kB"), begin_claim(again)))
     assert (len(kept), refused) == (1, [])
 
 
@@ -245,8 +245,8 @@ def test_a_reference_to_a_value_over_the_hard_limit_is_refused_again(spark: Spar
 def test_after_another_stage_the_original_row_keeps_its_values(spark: SparkSession, path: str) -> None:
     """A replay sends the row through that stage again, which must see the value."""
     frame = spark.createDataFrame([(HUGE,)], "v string")
-    rows = apply_stage(make_claim(path), enter_stage(frame, step=2))
-    (nack,) = rows.complete_verdicts().frame.select(f"{VERDICT}.*").collect()
+    rows = apply_stage(make_claim(path), begin_claim(frame, step=2))
+    (nack,) = complete_verdicts(rows).frame.select(f"{VERDICT}.*").collect()
     assert HUGE not in nack["row"]
     assert HUGE in nack["original"]
 
@@ -258,10 +258,10 @@ def test_on_error_decides_about_a_row_over_the_hard_limit(spark: SparkSession, p
     frame = spark.createDataFrame([(1, HUGE), (2, LONG)], "id int, v string")
     stage = make_claim(path, on_error=on_error)
     wanted = [1, 2] if on_error == "keep" else [2]
-    kept, refused, _ = collect_decided(apply_stage(stage, enter_stage(frame)))
+    kept, refused, _ = collect_decided(apply_stage(stage, begin_claim(frame)))
     assert (sorted(row.id for row in kept), refused) == (wanted, [])
     assert (
-        sorted(row.id for row in apply_stage(stage, make_straight(frame, claims=True)).take_clean().collect()) == wanted
+        sorted(row.id for row in take_clean(apply_stage(stage, make_straight(frame, claims=True))).collect()) == wanted
     )
 
 
@@ -269,7 +269,7 @@ def test_on_error_decides_about_a_row_over_the_hard_limit(spark: SparkSession, p
 def test_a_trial_stores_nothing_and_shows_the_values(spark: SparkSession, path: str) -> None:
     """It refuses the rows that a run would refuse."""
     frame = spark.createDataFrame([("a",), (LONG,), (HUGE,)], "v string")
-    kept, refused, _ = collect_decided(apply_stage(make_claim(path), enter_stage(frame, claims=None)))
+    kept, refused, _ = collect_decided(apply_stage(make_claim(path), begin_claim(frame, claims=None)))
     assert (sorted(row.v for row in kept), refused) == (["a", LONG], [2])
     assert not Path(path).exists()
 
@@ -279,12 +279,12 @@ def test_a_reference_whose_value_is_missing_is_refused(spark: SparkSession, path
     """The row keeps the reference."""
     Unclaim(path=path)
     frame = spark.createDataFrame([(LONG,)], "v string")
-    claimed = apply_stage(make_claim(path), make_straight(frame, claims=True)).take_clean().collect()
+    claimed = take_clean(apply_stage(make_claim(path), make_straight(frame, claims=True))).collect()
     for file in Path(path, "values").rglob("*"):
         if file.is_file():
             file.unlink()
-    rows = apply_stage(Unclaim(path=path), enter_stage(spark.createDataFrame(claimed, "v string")))
-    (nack,) = rows.complete_verdicts().frame.select(f"{VERDICT}.*").collect()
+    rows = apply_stage(Unclaim(path=path), begin_claim(spark.createDataFrame(claimed, "v string")))
+    (nack,) = complete_verdicts(rows).frame.select(f"{VERDICT}.*").collect()
     assert nack["code"] == "CLAIM"
     assert nack["message"].startswith("a reference names a value of 2,000 bytes that the store does not have: ")
     assert PREFIX in nack["row"]
@@ -343,7 +343,7 @@ def test_other_readers_can_read_a_table_of_values(spark: SparkSession, path: str
     """Spark finds a value by its hash, and reads one file for it."""
     frame = spark.createDataFrame([(LONG,), (HUGE,)], "v string")
     stage = make_claim(path, format="delta", refuse_over=None)
-    claimed = apply_stage(stage, make_straight(frame, claims=True)).take_clean().collect()
+    claimed = take_clean(apply_stage(stage, make_straight(frame, claims=True))).collect()
     name = next(row.v for row in claimed if ":5000:" in row.v).split(":")[1]
     found = spark.read.format("delta").load(f"{path}/table").where(F.col("hash") == name)
     assert [bytes(row.value).decode() for row in found.collect()] == [HUGE]

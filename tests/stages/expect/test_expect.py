@@ -13,6 +13,7 @@ from stages.conditions import Require
 from stages.conformance import StageConformance, begin, collect_decided
 from stages.expect import Expect, gx
 from stages.expect.expectation import EXPECTATIONS, BatchRefused, Expectation, parse_expectation
+from stages.rows import enter_stage
 from stages.stage import Stage, apply_stage
 from tests.stages.checks import KEEPS, NOTHING_ELSE, REFUSALS
 from tests.stages.python.nasty import OF_BATCH, OF_ROWS, ROWS, SCHEMA
@@ -39,7 +40,7 @@ def judge_frame(
         return rows, count_by_spark(rows.frame, [note])[note] if note else {}
 
     begun = replace(begin(frame), hold=hold, note_finding=lambda name, said: found.extend(said), protected=protected)
-    return apply_stage(stage, begun.enter("it", 2)), found
+    return apply_stage(stage, enter_stage(begun, "it", 2)), found
 
 
 @pytest.fixture
@@ -117,8 +118,8 @@ def test_a_value_that_occurs_twice_among_the_selected_rows_is_refused(spark: Spa
     from stages.rows import NOTE
 
     frame = spark.createDataFrame([*AmongOthers.rows, (3, "x"), (4, "x"), (4, "gone")], AmongOthers.schema)
-    rows = apply_stage(Require({"there": "b <> 'gone'"}), begin(frame).enter("first", 1))
-    judged = apply_stage(AmongOthers().stage(), rows.enter("it", 2))
+    rows = apply_stage(Require({"there": "b <> 'gone'"}), enter_stage(begin(frame), "first", 1))
+    judged = apply_stage(AmongOthers().stage(), enter_stage(rows, "it", 2))
     assert sorted(collect_decided(judged)[1]) == [5, 6, 8]
     assert f"{NOTE}2" in judged.kept
 
@@ -129,7 +130,7 @@ def test_a_warning_is_added_to_the_row(spark: SparkSession) -> None:
     assert [tuple(row) for row in kept] == [(1, None), (None, None), (99, [f"{BETWEEN}(a)"])]
     assert refused == [2]
     stage = replace(Tagged().stage(), on_error="keep")
-    lenient = apply_stage(stage, begin(spark.createDataFrame(Tagged.rows, Tagged.schema)).enter("it", 2))
+    lenient = apply_stage(stage, enter_stage(begin(spark.createDataFrame(Tagged.rows, Tagged.schema)), "it", 2))
     assert [tuple(row)[1] for row in collect_decided(lenient)[0]] == [
         None,
         None,
@@ -206,14 +207,14 @@ def test_an_expectation_that_does_not_fit_the_columns_is_refused_before_a_row_is
 ) -> None:
     """The error names the expectation and the column."""
     with pytest.raises(Exception, match=said):
-        apply_stage(Expect([given]), begin(nasty).enter("it", 2))
+        apply_stage(Expect([given]), enter_stage(begin(nasty), "it", 2))
 
 
 def test_a_column_for_tags_that_exists_already_is_refused(nasty: DataFrame) -> None:
     """Two suites that tag need two columns."""
     stage = Expect([{NOT_NULL: {"column": "i", "severity": "info"}}], tag="S")
     with pytest.raises(ValueError, match="tag: the rows have a column S already"):
-        apply_stage(stage, begin(nasty).enter("it", 2))
+        apply_stage(stage, enter_stage(begin(nasty), "it", 2))
 
 
 FAILS = {BETWEEN: {"column": "i", "min_value": 0, "mostly": 0.9}}

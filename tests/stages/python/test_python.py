@@ -16,6 +16,7 @@ from origins.functions import FunctionMissing, ship_by_value
 from stages.conformance import StageConformance, begin, collect_decided
 from stages.python import Handler, send
 from stages.python_call import discard, keep, nack
+from stages.rows import enter_stage
 from stages.stage import Stage
 from tests.stages.checks import CHECKS
 
@@ -136,7 +137,7 @@ def test_values_of_every_type_come_back_unchanged(spark: SparkSession, takes: st
 
     came = spark.sql(EVERY_TYPE)
     function: Callable[..., Any] = {"dicts": dicts, "pandas": frame, "arrow": table}[takes]
-    left = Handler(function).apply(begin(came).enter("it", 2))
+    left = Handler(function).apply(enter_stage(begin(came), "it", 2))
     kept, _, _ = collect_decided(left)
     assert [row.asDict() for row in kept] == [row.asDict() for row in came.collect()]
     assert left.schema.simpleString() == came.schema.simpleString()
@@ -146,4 +147,4 @@ def test_values_of_every_type_come_back_unchanged(spark: SparkSession, takes: st
 def test_a_missing_function_is_reported_before_a_row_is_read(spark: SparkSession) -> None:
     """The error is raised when the definition is opened."""
     with pytest.raises(FunctionMissing, match="no module 'nowhere' is installed"):
-        Handler("nowhere:score").apply(begin(spark.range(1)).enter("it", 2))
+        Handler("nowhere:score").apply(enter_stage(begin(spark.range(1)), "it", 2))
