@@ -96,8 +96,8 @@ class Plans:
             raise Invalid(f"arguments: {error}.") from error
         if getattr(ask, "preview", False) or getattr(ask, "plan", False):
             raise Invalid("arguments: a plan has its preview by itself. Leave out preview and plan.")
-        if getattr(ask, "expected", None) is not None:
-            raise Invalid("arguments: a plan takes what is expected from its preview. Leave out expected.")
+        if any(getattr(ask, each, None) not in (None, "") for each in ("expected", "expected_digest")):
+            raise Invalid("arguments: a plan takes what is expected from its preview. Leave out what is expected.")
         pipeline = getattr(ask, "pipeline", "")
         if pipeline and not caller.may_see(pipeline):
             raise Forbidden(f"{caller.name} may not see a pipeline of this name.")

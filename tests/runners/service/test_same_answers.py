@@ -104,6 +104,7 @@ CHANGING: Mapping[str, Sequence[Mapping[str, Any]]] = {
         WHY,
         {**WHY, "expected": 0},
         {**WHY, "expected": 3},
+        {**WHY, "expected_digest": "0"},
         {**WHY, "ids": ["none"]},
     ],
     "run_audit": [ORDERS, COPIES, NONE],
