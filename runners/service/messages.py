@@ -564,6 +564,20 @@ class Happening(Reply, frozen=True, kw_only=True):
     facts: Any = None
 
 
+class GetCaller(Ask, frozen=True, kw_only=True):
+    """What is the name of the caller, and which rights does it have?"""
+
+
+class KnownCaller(Reply, frozen=True, kw_only=True):
+    """The caller as the server knows it."""
+
+    caller: str
+    right: str
+    """`read`, `operate` or `admin`. A higher right includes the lower ones."""
+    needs: dict[str, str]
+    """By operation, the right that it needs. Operations that every caller may ask are left out."""
+
+
 class GetReadiness(Ask, frozen=True, kw_only=True):
     """Do runs begin?"""
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -68,6 +68,8 @@ class Plans:
     def __init__(self, clock: Clock, operations: Sequence[Operation]) -> None:
         self._clock = clock
         self._operations = {each.name: each for each in list_plannable(operations)}
+        self.rights: Mapping[str, Right] = {each.name: each.right for each in operations if each.right > Right.READ}
+        """The right that each operation needs. Those that every caller may ask are left out."""
         self._lock = threading.RLock()
         self._plans: dict[str, Planned] = {}
 
