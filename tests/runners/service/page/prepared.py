@@ -315,7 +315,10 @@ class PreparedService:
         if self.unreadable is not None:
             raise self.unreadable
         wanted = [run for run in self.runs if words["status"] in ("", run["status"])]
-        return {"runs": wanted[: words["limit"]]}
+        names = [run["run"] for run in wanted]
+        begin = names.index(words["cursor"]) + 1 if words["cursor"] else 0
+        end = begin + words["limit"]
+        return {"runs": wanted[begin:end], "cursor": names[end - 1] if end < len(wanted) else ""}
 
     def get_run(self, words: Mapping[str, Any]) -> Any:
         run = (

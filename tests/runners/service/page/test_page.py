@@ -218,16 +218,52 @@ def test_a_failed_run_says_why_and_what_to_do(site: Site) -> None:
     assert ERROR["hint"] in site.read()
 
 
-def test_more_runs_come_on_demand(site: Site) -> None:
-    """The first 50 of 10,000 are shown, and more or only some of them if a person asks."""
+ROWS = "document.querySelectorAll('tbody tr').length"
+LAST = "document.querySelector('tbody tr:last-child .id').hash"
+
+
+def test_older_runs_come_on_demand(site: Site) -> None:
+    """The first 50 of 10,000 are shown, 200 more each time a person asks, and only some of them."""
     site.service.runs = [make_run(number) for number in range(10_000)]
     site.show("p/orders/runs")
-    assert site.page.value("document.querySelectorAll('tbody tr').length") == 50
-    site.press("Show up to 200 runs")
-    site.page.wait_for("document.querySelectorAll('tbody tr').length === 200")
+    assert site.page.value(ROWS) == 50
+    site.press("Older runs")
+    site.page.wait_for(f"{ROWS} === 250")
+    site.press("Older runs")
+    site.page.wait_for(f"{ROWS} === 450")
+    assert site.page.value(LAST) == f"#/p/orders/runs/{449:032x}"
+    site.save_picture("runs")
     site.page.value("document.querySelector('#status').value = 'failed'")
     site.page.value("document.querySelector('#status').dispatchEvent(new Event('change'))")
-    site.page.wait_for("document.querySelectorAll('tbody tr').length === 1")
+    site.page.wait_for(f"{ROWS} === 1")
+
+
+def test_the_oldest_run_is_reached_by_keyboard(site: Site) -> None:
+    """The focus stays on the button, and at the end on the text in its place, which says how many runs there are."""
+    site.service.runs = [make_run(number) for number in range(260)]
+    site.show("p/orders/runs")
+    older = "[...document.querySelectorAll('main button')].find((each) => each.textContent === 'Older runs')"
+    site.page.value(f"{older}.focus()")
+    site.page.key("Enter", 13, "\r")
+    site.page.wait_for(f"{ROWS} === 250")
+    assert site.page.value("document.activeElement.textContent") == "Older runs"
+    site.page.key("Enter", 13, "\r")
+    site.page.wait_for(f"{ROWS} === 260")
+    assert site.page.value(f"{older} === undefined")
+    assert site.page.value("document.activeElement.textContent").startswith("All 260 runs are shown")
+
+
+def test_a_new_run_joins_the_older_runs(site: Site) -> None:
+    """No run is lost or doubled."""
+    site.service.runs = [make_run(number) for number in range(1, 400)]
+    site.show("p/orders/runs")
+    site.press("Older runs")
+    site.page.wait_for(f"{ROWS} === 250")
+    site.service.runs.insert(0, make_run(0))
+    site.page.wait_for(f"{ROWS} === 251")
+    site.press("Older runs")
+    site.page.wait_for(f"{ROWS} === 400")
+    assert len({*site.list_texts("tbody .id", "hash")}) == 400
 
 
 def test_a_row_is_shown_before_and_after_each_stage(site: Site) -> None:
