@@ -103,7 +103,7 @@ COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
     "files": (296, lambda: len(FILES)),
     "hundreds of lines": (690, lambda: count_lines(FILES)),
     "files of the service": (35, lambda: len(SERVICE)),
-    "hundreds of lines of the service": (64, lambda: count_lines(SERVICE)),
+    "hundreds of lines of the service": (65, lambda: count_lines(SERVICE)),
 }
 """What is counted, and how many there may be."""
 

@@ -182,7 +182,7 @@ class Plans:
             if found.approver is None:
                 raise Forbidden(
                     "No person has approved this plan.",
-                    hint=f"Ask a person to type:  wherry mcp --approve {name}",
+                    hint=f"Ask a person to approve it on the page, or to type:  wherry mcp --approve {name}",
                 )
             plan = msgspec.structs.replace(found.plan, state="carried_out")
             self._plans[name] = replace(found, plan=plan, is_carried_out=True)
