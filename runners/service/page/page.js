@@ -140,7 +140,7 @@ function begin() {
 
 function happen({ event, pipeline, facts }) {
   if (event === "still_here") return;
-  if (noteEvent(event, pipeline, facts) && shown.view?.live && shown.words[0] === pipeline) requestDraw();
+  if (noteEvent(event, pipeline, facts) && shown.data && shown.view.live?.(shown.data, pipeline)) requestDraw();
   if (event === "batch_settled" || event === "batch_planned" || event === "batch_decided") return;
   clearTimeout(soon);
   soon = setTimeout(page.refresh, 300);

@@ -35,7 +35,7 @@ function toTrouble(error) {
   throw error;
 }
 
-export const flowOf = makeView("", (name) => ask(path("pipelines", name, "runs", "last")), drawFlow, { live: true, takesTrouble: true });
+export const flowOf = makeView("", (name) => ask(path("pipelines", name, "runs", "last")), drawFlow, { live: ({ status }, pipeline) => status.pipeline === pipeline, takesTrouble: true });
 export const runsOf = makeView("runs", fetchRuns, (found, { name, page }) => showRuns(found, name, page));
 export const runOf = makeView("runs", (name, run) => ask(path("pipelines", name, "runs", run)), (run, { name, status }) => showRun(run, name, status));
 export const refusedOf = makeView("refused", fetchCauses, (found, { name, page }) => showCauses(found, name, page));

@@ -12,6 +12,7 @@ import { duration, shorten, showState, showTime } from "./words.js";
 export const tasks = {
   title: "Tasks",
   every: 2,
+  live: ({ tasks: list }, pipeline) => list.some((each) => !each.ended_at && each.pipeline === pipeline),
   fetch: () => ask(path("tasks")),
   draw({ tasks: list }, page) {
     return [
@@ -26,7 +27,7 @@ export const tasks = {
 export const taskOf = {
   title: "Task",
   every: 2,
-  live: true,
+  live: (task, pipeline) => !task.ended_at && task.pipeline === pipeline,
   fetch: (task) => ask(path("tasks", task)),
   draw(task, page) {
     const facts = [
@@ -53,10 +54,16 @@ function measure({ began_at: began, ended_at: ended }) {
   return ended ? (new Date(ended) - new Date(began)) / 1000 : null;
 }
 
+function showWork(task) {
+  const said = task.ended_at ? task.doing : describeWork(task);
+  const run = task.run ? link(place(task.pipeline, "runs", task.run), `run ${task.run.slice(0, 8)}`) : null;
+  return run || said ? [run, run && said ? ", " : "", said] : "–";
+}
+
 function showTask(each, page) {
   return [
     showState(each.state), link(`tasks/${each.task}`, name(each)), link(place(each.pipeline), each.pipeline), each.by, shorten(each.reason, 80) || "–", showTime(each.began_at, { relative: true }), duration(measure(each)),
-    each.problem ? make("span", { class: "bad" }, shorten(each.problem.detail, 160)) : each.run ? link(place(each.pipeline, "runs", each.run), `run ${each.run.slice(0, 8)}`) : each.ended_at ? each.doing || "–" : describeWork(each),
+    each.problem ? make("span", { class: "bad" }, shorten(each.problem.detail, 160)) : showWork(each),
     each.ended_at ? "" : offer("cancel_task", "Cancel", () => cancelTask(each, page.refresh), { kind: "small", label: `Cancel ${name(each)} of ${each.pipeline}` }),
   ];
 }

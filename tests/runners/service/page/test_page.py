@@ -575,6 +575,19 @@ def test_what_a_task_found_is_shown_after_its_dialog_is_closed(site: Site) -> No
     site.page.wait_for(f"{TEXT}.includes('1,000 rows put back')")
 
 
+@pytest.mark.parametrize("view", ["tasks", f"tasks/{77:032x}"])
+def test_a_task_that_works_shows_how_far_it_is(site: Site, view: str) -> None:
+    """It counts the batches of its run, as they are settled."""
+    (task,) = site.service.planned_tasks.values()
+    works = {**task, "pipeline": "stock", "run": RUN, "state": "working", "doing": "running", "ended_at": None}
+    site.service.planned_tasks = site.service.tasks = {task["task"]: {**works, "result": None}}
+    site.show(view)
+    pass_on = site.service.happenings.of("stock", {})
+    for event in make_batches(3):
+        pass_on(event)
+    site.page.wait_for(f"{TEXT}.includes('3 batches, 3,000 rows read')")
+
+
 PLAN = "document.querySelector('.plan')?.innerText"
 
 
