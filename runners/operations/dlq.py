@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -250,11 +252,13 @@ def _parse_micros(micros: int) -> datetime:
     return datetime.fromtimestamp(0, timezone.utc) + timedelta(microseconds=micros)
 
 
-def discard(pipeline: PipelineSpec, choice: Choice, *, reason: str, expected: int | None = None) -> int:
+def discard(
+    pipeline: PipelineSpec, choice: Choice, *, reason: str, expected: int | None = None, digest: str = ""
+) -> int:
     """Settle the rows as discarded, with the user and the reason. Return how many rows there were.
 
     It may be called during a run, but not during a replay. With `expected`, the number of rows that a person was shown,
-    nothing is discarded if more rows wait now.
+    nothing is discarded if more rows wait now. With `digest`, that of these rows, nothing is discarded if others wait.
     """
     check_reason(reason, "A discard")
     while True:
@@ -262,6 +266,11 @@ def discard(pipeline: PipelineSpec, choice: Choice, *, reason: str, expected: in
         if expected is not None and len(letters) > expected:
             raise Refusal(
                 f"Nothing was discarded: expected {format_count(expected)}, found {format_count(len(letters))} now.",
+                hint="See the rows again:  wherry dlq show FILE",
+            )
+        if digest and digest != make_digest(letters):
+            raise Refusal(
+                f"Nothing was discarded: other rows wait now than were shown, {format_count(len(letters))} in all.",
                 hint="See the rows again:  wherry dlq show FILE",
             )
         if not letters:
@@ -272,6 +281,11 @@ def discard(pipeline: PipelineSpec, choice: Choice, *, reason: str, expected: in
         except Conflict:
             continue
         return len(letters)
+
+
+def make_digest(letters: Sequence[Letter]) -> str:
+    """Return the hash of the ids of these rows. Their order does not count."""
+    return hashlib.sha256(json.dumps(sorted(each.id for each in letters)).encode()).hexdigest()
 
 
 def choose_letters(pipeline: PipelineSpec, choice: Choice) -> tuple[Journal, list[Letter]]:

@@ -11,6 +11,7 @@ import msgspec
 from runners.model.errors import Refusal
 from runners.model.events import Event, RunStarted
 from runners.model.run_report import Report
+from runners.operations import dlq
 from runners.pipeline import Pipeline
 from runners.running.backfill import Backfill, Bound, parse_bound
 from runners.running.replay import Replay
@@ -116,10 +117,11 @@ def change_dlq(service: Service, caller: Caller, ask: messages.ChangeDlq) -> mes
 
 def discard_rows(service: Service, caller: Caller, ask: messages.DiscardRows) -> messages.Discarded:
     """Close refused rows, so that no replay takes them. They stay in the DLQ until `dlq.retain` is over."""
-    pipeline, choice = service.open_pipeline(ask.pipeline), read_choice(ask)
+    pipeline, choice = service.find(ask.pipeline).pipeline, read_choice(ask)
     if ask.preview:
-        return messages.Discarded(discarded=0, found=pipeline.refused.count_waiting(choice))
-    done = pipeline.refused.discard(choice, reason=ask.reason, expected=ask.expected)
+        letters = dlq.choose_letters(pipeline, choice)[1]
+        return messages.Discarded(discarded=0, found=len(letters), digest=dlq.make_digest(letters))
+    done = dlq.discard(pipeline, choice, reason=ask.reason, expected=ask.expected, digest=ask.expected_digest)
     return messages.Discarded(discarded=done)
 
 

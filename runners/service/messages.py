@@ -407,7 +407,9 @@ class DiscardRows(AskRefused, frozen=True, kw_only=True):
     expected: Annotated[int, Meta(ge=0)] | None = None
     """The number of rows that a person was shown. If more wait now, nothing is discarded."""
     preview: bool = False
-    """Only answer how many rows it would discard."""
+    """Only answer how many rows it would discard, and their digest."""
+    expected_digest: Text = ""
+    """The digest of the rows that a person was shown. If others wait now, nothing is discarded."""
 
 
 class Discarded(Reply, frozen=True, kw_only=True):
@@ -416,6 +418,8 @@ class Discarded(Reply, frozen=True, kw_only=True):
     discarded: int
     found: int = 0
     """How many rows it would discard, for a preview."""
+    digest: str = ""
+    """The hash of the ids of these rows, for a preview."""
 
 
 class GetDlq(AskPipeline, frozen=True, kw_only=True):
@@ -558,6 +562,20 @@ class Happening(Reply, frozen=True, kw_only=True):
     at: str
     pipeline: str = ""
     facts: Any = None
+
+
+class GetCaller(Ask, frozen=True, kw_only=True):
+    """What is the name of the caller, and which rights does it have?"""
+
+
+class KnownCaller(Reply, frozen=True, kw_only=True):
+    """The caller as the server knows it."""
+
+    caller: str
+    right: str
+    """`read`, `operate` or `admin`. A higher right includes the lower ones."""
+    needs: dict[str, str]
+    """By operation, the right that it needs. Operations that every caller may ask are left out."""
 
 
 class GetReadiness(Ask, frozen=True, kw_only=True):

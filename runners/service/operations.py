@@ -68,6 +68,7 @@ OPERATIONS: Sequence[Operation] = (
     _make(planning.carry_out_plan, "POST", "/v1/plans/{plan}/do"),
     _make(searching.search, "GET", "/v1/search", waits=True),
     _make(reading.watch_events, "GET", "/v1/events"),
+    _make(reading.get_caller, "GET", "/v1/caller"),
     _make(reading.get_readiness, "GET", "/v1/ready"),
 )
 """Every operation, in the order of the documentation."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -29,9 +30,13 @@ def plan_change(service: Service, caller: Caller, ask: messages.PlanChange) -> m
 
 
 def _bind(operation: Operation, wanted: Ask, preview: Any) -> Ask:
-    """Return the change that is refused if it would do more than its preview says."""
-    named = {"move_offsets": "lanes", "discard_rows": "found"}.get(operation.name)
-    return wanted if named is None else msgspec.structs.replace(wanted, expected=preview[named])
+    """Return the change that is refused if it would do something else than its preview says."""
+    bound: Mapping[str, Mapping[str, str]] = {
+        "move_offsets": {"expected": "lanes"},
+        "discard_rows": {"expected": "found", "expected_digest": "digest"},
+    }
+    shown = {field: preview[each] for field, each in bound.get(operation.name, {}).items()}
+    return msgspec.structs.replace(wanted, **shown) if shown else wanted
 
 
 def list_plans(service: Service, caller: Caller, ask: messages.ListPlans) -> messages.PlanList:

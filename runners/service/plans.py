@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -68,6 +68,8 @@ class Plans:
     def __init__(self, clock: Clock, operations: Sequence[Operation]) -> None:
         self._clock = clock
         self._operations = {each.name: each for each in list_plannable(operations)}
+        self.rights: Mapping[str, Right] = {each.name: each.right for each in operations if each.right > Right.READ}
+        """The right that each operation needs. Those that every caller may ask are left out."""
         self._lock = threading.RLock()
         self._plans: dict[str, Planned] = {}
 
@@ -96,8 +98,8 @@ class Plans:
             raise Invalid(f"arguments: {error}.") from error
         if getattr(ask, "preview", False) or getattr(ask, "plan", False):
             raise Invalid("arguments: a plan has its preview by itself. Leave out preview and plan.")
-        if getattr(ask, "expected", None) is not None:
-            raise Invalid("arguments: a plan takes what is expected from its preview. Leave out expected.")
+        if any(getattr(ask, each, None) not in (None, "") for each in ("expected", "expected_digest")):
+            raise Invalid("arguments: a plan takes what is expected from its preview. Leave out what is expected.")
         pipeline = getattr(ask, "pipeline", "")
         if pipeline and not caller.may_see(pipeline):
             raise Forbidden(f"{caller.name} may not see a pipeline of this name.")
@@ -180,7 +182,7 @@ class Plans:
             if found.approver is None:
                 raise Forbidden(
                     "No person has approved this plan.",
-                    hint=f"Ask a person to type:  wherry mcp --approve {name}",
+                    hint=f"Ask a person to approve it on the page, or to type:  wherry mcp --approve {name}",
                 )
             plan = msgspec.structs.replace(found.plan, state="carried_out")
             self._plans[name] = replace(found, plan=plan, is_carried_out=True)

@@ -241,6 +241,12 @@ def watch_events(service: Service, caller: Caller, ask: messages.WatchEvents) ->
     return service.happenings.watch(caller, ask.pipeline)
 
 
+def get_caller(service: Service, caller: Caller, ask: messages.GetCaller) -> messages.KnownCaller:
+    """Say the name and the right of the caller, and which right each operation needs."""
+    needs = {name: each.name.lower() for name, each in service.plans.rights.items()}
+    return messages.KnownCaller(caller=caller.name, right=caller.right.name.lower(), needs=needs)
+
+
 def get_readiness(service: Service, caller: Caller, ask: messages.GetReadiness) -> messages.Readiness:
     """Say whether runs begin."""
     return messages.Readiness(ready=service.metrics.ready, version=find_version())

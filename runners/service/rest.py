@@ -36,8 +36,8 @@ from runners.service.service import Service
 LARGEST, SLOWEST_BODY = 1 << 20, 10.0
 """How many bytes the body of a request may have, and how many seconds it may take."""
 _SCRIPTS = (
-    *("api", "changes", "dialogs", "dom", "flow", "live", "map", "overview", "page", "pipeline"),
-    *("quality", "refused", "row", "runs", "schedule", "search", "tasks", "timeline", "words"),
+    *("api", "changes", "dialogs", "dom", "flow", "live", "map", "overview", "page", "pipeline", "plans"),
+    *("previews", "quality", "refused", "rights", "row", "runs", "schedule", "search", "tasks", "timeline", "words"),
 )
 _PAGE: Mapping[str, tuple[str, str]] = {
     "/": ("page.html", "text/html; charset=utf-8"),

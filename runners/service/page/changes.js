@@ -2,8 +2,10 @@
 
 import { path } from "./api.js";
 import { openDialog } from "./dialogs.js";
-import { link, make, table } from "./dom.js";
-import { count, describeReport, plural, rows, show } from "./words.js";
+import { describeTask, showAudit, showBackfill, showMove, showRedo, showRepairPlan, showRepaired, showReplay } from "./previews.js";
+import { count, rows } from "./words.js";
+
+const GOES_ON = "The preview goes on. Its end is listed under Tasks.";
 
 export function startRun(name, changed) {
   openDialog({
@@ -82,13 +84,67 @@ export function audit(name) {
   });
 }
 
-function showAudit(found) {
-  if (found.balanced) return `Every row is where it should be: ${rows(found.read)} read, ${count(found.nacked)} refused, ${count(found.filtered)} filtered.`;
-  return [
-    make("strong", {}, `${plural(found.problems.length, "problem")} found.`),
-    found.problems.map((each) => make("div", { class: "finding" },
-      make("p", {}, make("code", {}, each.code), " ", each.message), make("pre", {}, each.repair))),
-  ];
+// `names` are the destinations, and `lanes` the lanes, of which a person may choose one.
+export function backfill(name, names, lanes, changed) {
+  const every = (all, some) => [["", all], ...some.map((each) => [each, each])];
+  const body = ({ reason, start, end, only, lane, again }, more) => ({ method: "POST", path: path("pipelines", name, "backfill"), body: { reason, start, end, only, lane, again, ...more } });
+  openDialog({
+    title: `Backfill ${name}`,
+    says: ["Old batches are delivered to destinations that lack them. Offsets do not move.", "A batch is named by its number in its lane, or by the moment when it was loaded. That is not a date in the rows."],
+    fields: [
+      { name: "start", label: "From", help: "Such as 412, or 2026-01-31T06:00 in UTC. Empty: from the first batch." },
+      { name: "end", label: "To", help: "In the same form. Empty: to the last batch." },
+      { name: "only", label: "Destination", kind: "select", choices: every("Every destination", names) },
+      ...(lanes.length > 1 ? [{ name: "lane", label: "Lane", kind: "select", choices: every("Every lane", lanes) }] : []),
+      { name: "again", label: "Deliver also what a destination has", kind: "check", help: "A destination that appends then has the rows twice." },
+    ],
+    verb: "Backfill", changed,
+    preview: {
+      verb: "Preview", first: true,
+      request: (values) => body({ ...values, reason: values.reason || "preview" }, { preview: true }),
+      describe: ({ result }) => (result ? showBackfill(result) : GOES_ON),
+    },
+    request: (values) => body(values),
+    describe: (task) => describeTask(task, "The backfill"),
+  });
+}
+
+export function redo(name, changed) {
+  const body = ({ reason, file }, more) => ({ method: "POST", path: path("pipelines", name, "redo"), body: { reason, file, ...more } });
+  openDialog({
+    title: `Redo a file of ${name}`,
+    says: ["Wherry reads an edited file again. In each table, one commit replaces the old rows of the file by the new ones.", "The preview counts the rows. It needs Spark, which can take half a minute."],
+    fields: [{ name: "file", label: "File", wanted: true, help: "Its name, such as monday.json." }],
+    verb: "Redo the file", danger: true, changed,
+    preview: {
+      verb: "Preview", first: true,
+      request: (values) => body({ ...values, reason: values.reason || "preview" }, { preview: true }),
+      describe: ({ result }) => (result ? showRedo(result) : GOES_ON),
+    },
+    request: (values) => body(values),
+    describe: (task) => describeTask(task, "The redo"),
+  });
+}
+
+export function repair(name, changed) {
+  const body = (reason, more) => ({ method: "POST", path: path("pipelines", name, "repair"), body: { reason, ...more } });
+  openDialog({
+    title: `Repair ${name}`,
+    says: ["Wherry audits the pipeline, and repairs what it finds where no guess is needed. For all else it says what to do.", "See first what there is to repair. This can take minutes for large tables."],
+    verb: "Repair", changed,
+    preview: {
+      verb: "See what there is to repair", first: true,
+      request: ({ reason }) => body(reason || "preview", { preview: true }),
+      describe: ({ result }) => (result ? showRepairPlan(result) : GOES_ON),
+      allows: ({ result }) => Boolean(result?.damage || result?.audit.problems.length),
+      fields: ({ result }) => (result?.audit?.problems || []).map((each) => ({
+        name: "accept", kind: "check", item: each.id, label: `Accept: ${each.message}`,
+      })),
+      asks: "Tick what is right as it is. No row changes by that, and audits count it as right from then on.",
+    },
+    request: ({ reason, accept = [] }) => body(reason, { accept }),
+    describe: (task) => (task.result ? showRepaired(task.result) : describeTask(task, "The repair")),
+  });
 }
 
 export function moveOffsets(name, lanes, changed) {
@@ -127,15 +183,6 @@ function readJson(text) {
   }
 }
 
-function showMove(move) {
-  const lanes = Object.entries(move.lanes).map(([lane, each]) => [lane, show(each.from), show(each.to), count(each.batches), count(each.rows)]);
-  if (!lanes.length) return make("p", {}, "No lane would move.");
-  return [
-    table("What moves", ["Lane", "From", "To", { name: "Batches again", number: true }, { name: "Rows again", number: true }], lanes, { kind: "cards" }),
-    Object.entries(move.destinations).map(([to, what]) => make("p", {}, make("strong", {}, to), ` ${what}.`)),
-  ];
-}
-
 // `choice` has the conditions on the rows: code, stage, file, contains or ids. `waiting` is how many wait now.
 export function replay(name, choice, waiting, words, changed) {
   openDialog({
@@ -145,22 +192,11 @@ export function replay(name, choice, waiting, words, changed) {
     preview: {
       verb: "Preview",
       request: ({ reason }) => ({ method: "POST", path: path("pipelines", name, "dlq", "replay"), body: { ...choice, reason: reason || "preview", preview: true } }),
-      describe: ({ result }) => showReplayPreview(result),
+      describe: ({ result }) => result ? showReplay(result) : GOES_ON,
     },
     request: ({ reason }) => ({ method: "POST", path: path("pipelines", name, "dlq", "replay"), body: { ...choice, reason } }),
     describe: (task) => describeTask(task, "The replay"),
   });
-}
-
-function showReplayPreview(found) {
-  if (!found) return make("p", {}, "The preview goes on. Its end is listed under Tasks.");
-  const left = Object.entries(found.left || {});
-  return [
-    make("p", {}, `Of ${rows(found.read)}, ${count(found.passing)} would be delivered, ${count(found.refused)} refused again and ${count(found.filtered)} filtered.`),
-    found.passing === 0 && found.refused ? make("p", { class: "warning" }, "Nothing would pass. Mend the cause first.") : null,
-    found.causes.slice(0, 5).map((each) => make("p", { class: "small" }, `${rows(each.rows)}: ${each.stage || each.destination}: ${each.problem} ${each.example ? `(such as ${each.example})` : ""}`)),
-    left.map(([why, number]) => make("p", { class: "small" }, `${rows(number)} cannot be replayed: ${why}`)),
-  ];
 }
 
 export function discard(name, choice, waiting, words, changed) {
@@ -181,11 +217,4 @@ export function cancelTask(task, changed) {
     request: ({ reason }) => ({ method: "POST", path: path("tasks", task.task, "cancel"), body: { reason } }),
     describe: () => "The task was cancelled. A run ends after its batches in flight.",
   });
-}
-
-function describeTask({ state, run, result, pipeline }, what) {
-  const words = { succeeded: "succeeded", stopped: "was stopped", failed: "failed" };
-  if (!words[state]) return `${what} goes on.`;
-  const counts = describeReport(result);
-  return [`${what} ${words[state]}${counts ? `: ${counts}` : ""}. `, run && pipeline ? link(`p/${encodeURIComponent(pipeline)}/runs/${run}`, "See it") : null];
 }

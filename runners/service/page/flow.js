@@ -37,6 +37,14 @@ function lastPart(text) {
   return String(text).replace(/\/+$/, "").split(/[/.]/).pop();
 }
 
+export function listDestinations(definition) {
+  return definition.destinations.map(nameDestination);
+}
+
+function nameDestination(to) {
+  return to.name || lastPart(findPlace(to[nameKind(to)]));
+}
+
 // A graph has chains of nodes: those of origins, the common one, and those of branches.
 export function makeGraph(definition, report, live) {
   const given = definition.origins || (definition.origin ? [definition.origin] : []);
@@ -59,7 +67,7 @@ export function makeGraph(definition, report, live) {
   const common = number("", definition.stages || []);
   const branches = definition.destinations.map((to) => {
     const kind = nameKind(to);
-    const name = to.name || lastPart(findPlace(to[kind]));
+    const name = nameDestination(to);
     const own = number(several ? `${name}/` : "", to.stages || []);
     const found = live ? { delivered: live.delivered[name] ?? 0 } : report?.destinations?.[name] || null;
     return [...own, { kind: "destination", name, title: name, note: `${kind} ${findPlace(to[kind])}`, delivered: found?.delivered ?? null, read: found?.read ?? null, owed: found?.owed || 0 }];

@@ -2,7 +2,9 @@
 
 import { ask, path } from "./api.js";
 import { holdSchedule, resume, startRun } from "./changes.js";
-import { button, link, make, section, swap, table } from "./dom.js";
+import { link, make, section, swap, table } from "./dom.js";
+import { isFor, namePlan } from "./plans.js";
+import { offer } from "./rights.js";
 import { count, describeWaiting, getError, getState, plural, rows, showState, showTime } from "./words.js";
 
 const MOST_REFUSED = 5;
@@ -12,7 +14,10 @@ const chosen = { text: "", state: "" };
 export const overview = {
   title: "Pipelines",
   every: 5,
-  fetch: () => ask(path("pipelines")),
+  async fetch() {
+    const [found, planned] = await Promise.all([ask(path("pipelines")), ask(path("plans"))]);
+    return { ...found, plans: planned.plans };
+  },
   draw(found, page) {
     const needs = listNeeds(found, page);
     page.setTitle(needs.length ? `${needs.length} need${needs.length === 1 ? "s" : ""} you` : "Pipelines");
@@ -24,29 +29,33 @@ export function place(name, ...more) {
   return ["p", name, ...more].map(encodeURIComponent).join("/");
 }
 
-function listNeeds({ pipelines, broken }, page) {
+function listNeeds({ pipelines, broken, plans }, page) {
+  const planned = plans.filter(isFor).map((each) => ({
+    rank: -1, state: "planned", name: each.pipeline, what: "A plan", key: `plan ${each.plan}`, message: `${each.by} plans: ${namePlan(each)}.`,
+    todo: ["See what it would do. Approve it, or leave it: it ends ", showTime(each.expires_at, { relative: true }), "."], acts: [link("plans", "See the plan", "do")],
+  }));
   const files = Object.entries(broken).map(([file, message]) => ({
     rank: 0, state: "broken", what: file, message, todo: "Mend the file. The server reads it again by itself.", key: `broken ${file}`,
   }));
-  return [...files, ...pipelines.flatMap((each) => listNeedsOf(each, page))].sort((a, b) => a.rank - b.rank || (b.size || 0) - (a.size || 0));
+  return [...planned, ...files, ...pipelines.flatMap((each) => listNeedsOf(each, page))].sort((a, b) => a.rank - b.rank || (b.size || 0) - (a.size || 0));
 }
 
 function listNeedsOf(each, page) {
   const { pipeline: name, state, last_run: last, held, refused } = each;
   const error = getError(last?.error);
   const run = last ? link(place(name, "runs", last.run), "See the run", "do") : null;
-  const start = button("Start a run", () => startRun(name, page.refresh), { label: `Start a run of ${name}` });
+  const start = offer("start_run", "Start a run", () => startRun(name, page.refresh), { label: `Start a run of ${name}` });
   const causes = link(place(name, "refused"), "See the refused rows", "do");
   const found = [];
   const add = (facts) => found.push({ name, at: last?.at, key: `${facts.state} ${name}`, ...facts });
   if (state === "failed") add({ rank: 1, state, message: error?.message || last?.reason, todo: error?.hint || "See the run, mend the cause, and start a run.", acts: [run, start] });
   if (state === "killed") add({ rank: 1, state, message: last?.reason || "The process of its run ended without a report.", todo: "Start a run. It finishes the open batches first.", acts: [start, run] });
   if (state === "paused") {
-    const again = button("Resume", () => resume(name, page.refresh), { label: `Resume ${name}` });
+    const again = offer("resume_pipeline", "Resume", () => resume(name, page.refresh), { label: `Resume ${name}` });
     add({ rank: 2, state, message: error?.message || last?.reason || "A limit on refused rows paused it.", todo: "See the refused rows, decide what becomes of them, and resume.", acts: [causes, again] });
   }
   if (held !== null) {
-    const release = button("Release", () => holdSchedule(name, false, page.refresh), { label: `Release the schedule of ${name}` });
+    const release = offer("hold_schedule", "Release", () => holdSchedule(name, false, page.refresh), { label: `Release the schedule of ${name}` });
     add({ rank: 3, state: "held", at: null, message: `No run begins by itself: ${held || "no reason was given"}`, todo: "Release the schedule when the cause is gone.", acts: [release] });
   }
   if (refused && state !== "paused") add({ rank: 4, state: "refused", at: null, size: refused, message: `${rows(refused)} wait${refused === 1 ? "s" : ""} in the DLQ.`, todo: "See why. Replay them once the cause is mended, or discard them.", acts: [causes] });
@@ -127,6 +136,6 @@ function showLine(each, page) {
     last ? showTime(last.at, { relative: true }) : make("span", { class: "dim" }, "–"),
     last?.read === null || last?.read === undefined ? make("span", { class: "dim" }, "–") : count(last.read),
     held !== null ? showState("held") : due ? make("span", { title: schedule }, showTime(due)) : make("span", { class: "dim" }, schedule || "by hand"),
-    state === "running" ? link(place(name), "Watch", "do") : button("Start", () => startRun(name, page.refresh), { label: `Start a run of ${name} now`, kind: "small" }),
+    state === "running" ? link(place(name), "Watch", "do") : offer("start_run", "Start", () => startRun(name, page.refresh), { label: `Start a run of ${name} now`, kind: "small" }),
   ];
 }

@@ -7,13 +7,15 @@ import { noteEvent } from "./live.js";
 import { map } from "./map.js";
 import { overview } from "./overview.js";
 import { flowOf, offsetsOf, qualityOf, refusedOf, causeOf, rowOf, runOf, runsOf } from "./pipeline.js";
+import { plans } from "./plans.js";
+import { learnCaller, showLack } from "./rights.js";
 import { schedule } from "./schedule.js";
 import { search } from "./search.js";
-import { tasks } from "./tasks.js";
+import { taskOf, tasks } from "./tasks.js";
 import { renewTimes } from "./words.js";
 
 const VIEWS = [
-  [/^$/, overview], [/^schedule$/, schedule], [/^map$/, map], [/^tasks$/, tasks], [/^search$/, search], [/^search\/([^/]*)$/, search],
+  [/^$/, overview], [/^schedule$/, schedule], [/^map$/, map], [/^plans$/, plans], [/^tasks$/, tasks], [/^tasks\/([^/]+)$/, taskOf], [/^search$/, search], [/^search\/([^/]*)$/, search],
   [/^p\/([^/]+)$/, flowOf], [/^p\/([^/]+)\/runs$/, runsOf], [/^p\/([^/]+)\/runs\/([^/]+)$/, runOf],
   [/^p\/([^/]+)\/refused$/, refusedOf], [/^p\/([^/]+)\/refused\/([^/]*)\/([^/]*)$/, causeOf],
   [/^p\/([^/]+)\/row\/([^/]+)$/, rowOf], [/^p\/([^/]+)\/quality$/, qualityOf], [/^p\/([^/]+)\/offsets$/, offsetsOf],
@@ -71,8 +73,9 @@ async function refresh(number) {
   const current = shown;
   if (number !== current.number) return;
   try {
-    const data = await current.view.fetch(...current.words);
+    const [data] = await Promise.all([current.view.fetch(...current.words), current.knows ? null : learnCaller()]);
     if (number !== shown.number) return;
+    current.knows = true;
     const text = JSON.stringify(data);
     if (text === current.text && current.data) return;
     Object.assign(current, { data, text });
@@ -85,6 +88,7 @@ async function refresh(number) {
 function drawView({ view, words, data }) {
   page.setTitle(view.title || words[0]);
   swap(main, view.draw(data, page, ...words));
+  if (main.querySelector("button[aria-disabled]")) main.prepend(showLack());
   performance.mark("wherry-drawn");
 }
 
@@ -136,7 +140,7 @@ function begin() {
 
 function happen({ event, pipeline, facts }) {
   if (event === "still_here") return;
-  if (noteEvent(event, pipeline, facts) && shown.view?.live && shown.words[0] === pipeline) requestDraw();
+  if (noteEvent(event, pipeline, facts) && shown.data && shown.view.live?.(shown.data, pipeline)) requestDraw();
   if (event === "batch_settled" || event === "batch_planned" || event === "batch_decided") return;
   clearTimeout(soon);
   soon = setTimeout(page.refresh, 300);
@@ -173,7 +177,10 @@ document.getElementById("skip").addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();
 });
-addEventListener("hashchange", open);
+addEventListener("hashchange", () => {
+  for (const each of document.querySelectorAll("dialog[open]")) each.close();
+  open();
+});
 takeToken();
 open().then(begin);
 keepNew();

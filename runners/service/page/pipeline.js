@@ -1,14 +1,15 @@
 // One pipeline: its head with what can be done, and its views.
 
 import { Problem, ask, path } from "./api.js";
-import { audit, changeLimits, holdSchedule, moveOffsets, resume, startRun, stopRun } from "./changes.js";
+import { audit, backfill, changeLimits, holdSchedule, moveOffsets, redo, repair, resume, startRun, stopRun } from "./changes.js";
 import { showProblem } from "./dialogs.js";
 import { button, link, make, section, table } from "./dom.js";
-import { showFlow } from "./flow.js";
+import { listDestinations, showFlow } from "./flow.js";
 import { findLive } from "./live.js";
 import { place } from "./overview.js";
 import { showQuality } from "./quality.js";
 import { fetchCause, fetchCauses, showCause, showCauses } from "./refused.js";
+import { offer } from "./rights.js";
 import { fetchRow, showRow } from "./row.js";
 import { fetchRuns, showReport, showRun, showRuns } from "./runs.js";
 import { count, describeWaiting, getError, rows, show, showState, showTime } from "./words.js";
@@ -34,7 +35,7 @@ function toTrouble(error) {
   throw error;
 }
 
-export const flowOf = makeView("", (name) => ask(path("pipelines", name, "runs", "last")), drawFlow, { live: true, takesTrouble: true });
+export const flowOf = makeView("", (name) => ask(path("pipelines", name, "runs", "last")), drawFlow, { live: ({ status }, pipeline) => status.pipeline === pipeline, takesTrouble: true });
 export const runsOf = makeView("runs", fetchRuns, (found, { name, page }) => showRuns(found, name, page));
 export const runOf = makeView("runs", (name, run) => ask(path("pipelines", name, "runs", run)), (run, { name, status }) => showRun(run, name, status));
 export const refusedOf = makeView("refused", fetchCauses, (found, { name, page }) => showCauses(found, name, page));
@@ -90,10 +91,13 @@ function showActs(status, entry, name, page) {
   const scheduled = entry?.schedule;
   const held = entry?.held !== null && entry?.held !== undefined;
   return make("div", { class: "acts", role: "group", "aria-label": `Change ${name}` },
-    runs ? button("Stop the run", () => stopRun(name, page.refresh), { kind: "danger" }) : button("Start a run", () => startRun(name, page.refresh), { kind: "primary" }),
-    status.state === "paused" ? button("Resume", () => resume(name, page.refresh)) : null,
-    held ? button("Release the schedule", () => holdSchedule(name, false, page.refresh)) : scheduled ? button("Hold the schedule", () => holdSchedule(name, true, page.refresh)) : null,
+    runs ? offer("stop_run", "Stop the run", () => stopRun(name, page.refresh), { kind: "danger" }) : offer("start_run", "Start a run", () => startRun(name, page.refresh), { kind: "primary" }),
+    status.state === "paused" ? offer("resume_pipeline", "Resume", () => resume(name, page.refresh)) : null,
+    held ? offer("hold_schedule", "Release the schedule", () => holdSchedule(name, false, page.refresh)) : scheduled ? offer("hold_schedule", "Hold the schedule", () => holdSchedule(name, true, page.refresh)) : null,
     button("Audit", () => audit(name)),
+    offer("run_repair", "Repair", () => repair(name, page.refresh)),
+    offer("run_backfill", "Backfill", () => backfill(name, listDestinations(status.definition), Object.keys(status.lanes || {}), page.refresh)),
+    offer("run_redo", "Redo a file", () => redo(name, page.refresh)),
   );
 }
 
@@ -123,7 +127,7 @@ function drawOffsets([lanes, limits], { name, page, status }) {
   const lines = Object.entries(lanes.lanes).map(([lane, each]) => [
     lane, count(each.number), describeLag(status.lanes?.[lane]), showTime(each.committed_at, { relative: true }), make("code", {}, show(each.offset)),
   ]);
-  const move = button("Move the offsets", () => moveOffsets(name, lanes.lanes, page.refresh));
+  const move = offer("move_offsets", "Move the offsets", () => moveOffsets(name, lanes.lanes, page.refresh));
   return [
     section("How far each lane was read",
       lines.length ? table("Lanes", ["Lane", { name: "Batch", number: true }, "Behind", "Committed", "Offset"], lines, { kind: "cards" }) : make("p", { class: "dim" }, "No batch was processed yet."),
@@ -143,6 +147,6 @@ function showLimits(limits, name, page) {
     make("p", {}, limits.window ? `A run stops when ${count(limits.threshold)} of its last ${count(limits.window)} rows were refused.` : "No number of refused rows stops a run."),
     Object.entries(limits.limits || {}).map(([what, limit]) => make("p", {}, `Limit on ${what}: `, make("code", {}, show(limit)))),
     limits.changed?.length ? make("p", { class: "dim" }, `Changed for the run that works now: ${limits.changed.join(", ")}.`) : null,
-    make("div", { class: "acts" }, button("Change the limits", () => changeLimits(name, limits, page.refresh))),
+    make("div", { class: "acts" }, offer("change_dlq", "Change the limits", () => changeLimits(name, limits, page.refresh))),
   ];
 }

@@ -2,8 +2,9 @@
 
 import { ask, path } from "./api.js";
 import { discard, replay } from "./changes.js";
-import { button, link, make, section, table } from "./dom.js";
+import { link, make, section, table } from "./dom.js";
 import { place } from "./overview.js";
+import { offer } from "./rights.js";
 import { count, rows, shorten, show, showTime } from "./words.js";
 
 const MOST = 50;
@@ -51,8 +52,8 @@ function showActs(cause, name, page, by) {
 export function makeActs(choice, waiting, name, words, page) {
   if (!waiting) return [];
   return [
-    button("Replay", () => replay(name, choice, waiting, words, page.refresh), { label: `Replay. ${words}` }),
-    button("Discard", () => discard(name, choice, waiting, words, page.refresh), { label: `Discard. ${words}`, kind: "danger quiet" }),
+    offer("replay_rows", "Replay", () => replay(name, choice, waiting, words, page.refresh), { label: `Replay. ${words}` }),
+    offer("discard_rows", "Discard", () => discard(name, choice, waiting, words, page.refresh), { label: `Discard. ${words}`, kind: "danger quiet" }),
   ];
 }
 

@@ -5,32 +5,51 @@ import { button, link, make, section, table } from "./dom.js";
 import { showFlow } from "./flow.js";
 import { place } from "./overview.js";
 import { showTimeline } from "./timeline.js";
-import { count, duration, getError, percent, rows, shorten, show, showState, showTime } from "./words.js";
+import { count, duration, getError, percent, plural, rows, shorten, show, showState, showTime } from "./words.js";
 
-const STEPS = [50, 200, 1000];
+const [NEWEST, OLDER] = [50, 200];
 const STATUSES = ["", "succeeded", "failed", "stopped", "killed", "running"];
-const chosen = { name: "", limit: STEPS[0], status: "" };
+const chosen = { name: "", status: "", runs: [], cursor: "", wants: false };
 
-export function fetchRuns(name) {
-  if (chosen.name !== name) Object.assign(chosen, { name, limit: STEPS[0], status: "" });
-  return ask(path("pipelines", name, "runs"), { limit: chosen.limit, status: chosen.status });
+// The newest runs are asked for again and again, and older ones once: `runs` has all that were read, up to `cursor`.
+export async function fetchRuns(name) {
+  if (chosen.name !== name) choose({ name, status: "" });
+  const { status, cursor, wants } = chosen;
+  chosen.wants = false;
+  const read = (more) => ask(path("pipelines", name, "runs"), { status, ...more });
+  const newest = await read({ limit: NEWEST });
+  const older = wants && cursor ? await read({ limit: OLDER, cursor }) : null;
+  if (chosen.name !== name || chosen.status !== status) return newest;
+  keep(newest, chosen.cursor === cursor ? older : null);
+  return { runs: chosen.runs, cursor: chosen.cursor };
 }
 
-export function showRuns({ runs }, name, page) {
-  const again = (changes) => {
-    Object.assign(chosen, changes);
-    page.renew();
-  };
-  const only = make("select", { id: "status", on: { change: (event) => again({ status: event.target.value, limit: STEPS[0] }) } },
+function choose(changes) {
+  Object.assign(chosen, { runs: [], cursor: "", wants: false }, changes);
+}
+
+function keep(newest, older) {
+  const last = chosen.runs.findIndex((each) => each.run === newest.runs.at(-1)?.run);
+  if (last < 0) return Object.assign(chosen, { runs: newest.runs, cursor: newest.cursor });
+  const kept = [...newest.runs, ...chosen.runs.slice(last + 1), ...(older?.runs ?? [])];
+  return Object.assign(chosen, { runs: kept, cursor: older ? older.cursor : chosen.cursor });
+}
+
+export function showRuns({ runs, cursor }, name, page) {
+  const only = make("select", { id: "status", on: { change: (event) => { choose({ status: event.target.value }); page.renew(); } } },
     STATUSES.map((each) => make("option", { value: each, selected: each === chosen.status }, each || "any state")));
-  const next = STEPS.find((each) => each > chosen.limit);
-  const more = runs.length >= chosen.limit && next ? button(`Show up to ${count(next)} runs`, () => again({ limit: next })) : null;
-  const last = runs.length >= chosen.limit && !next ? make("p", { class: "dim" }, `These are the newest ${count(chosen.limit)} runs. wherry runs --since shows older ones.`) : null;
   return section("Runs",
     make("div", { class: "filters" }, make("label", { for: "status" }, "State"), only),
     showOutcomes(runs, name),
     runs.length ? listRuns(runs, name) : make("p", { class: "dim" }, "There is no such run."),
-    more ? make("div", { class: "acts" }, more) : last);
+    runs.length > NEWEST || cursor ? showOlder(runs, cursor, page) : null);
+}
+
+function showOlder(runs, cursor, page) {
+  const said = `${cursor ? "" : "All "}${plural(runs.length, "run")} are shown, back to `;
+  const more = button("Older runs", () => { chosen.wants = true; page.renew(); });
+  return make("div", { class: "acts older" }, cursor ? more : null,
+    make("span", { class: "dim", role: "status", tabindex: cursor ? null : -1, "data-key": cursor ? null : "Older runs" }, said, showTime(runs.at(-1).started_at)));
 }
 
 // Each run as a small bar, the oldest first: how long it took, and how it ended.

@@ -2,8 +2,9 @@
 
 import { ask, path } from "./api.js";
 import { holdSchedule } from "./changes.js";
-import { button, link, make, section, table } from "./dom.js";
+import { link, make, section, table } from "./dom.js";
 import { place } from "./overview.js";
+import { offer } from "./rights.js";
 import { count, formatUtc } from "./words.js";
 
 const MOST = 6;
@@ -61,7 +62,7 @@ function showCalendar(scheduled, days, page) {
 }
 
 function showName(each, page) {
-  const act = button(each.held === null ? "Hold" : "Release", () => holdSchedule(each.pipeline, each.held === null, page.refresh), { kind: "small", label: `${each.held === null ? "Hold" : "Release"} the schedule of ${each.pipeline}` });
+  const act = offer("hold_schedule", each.held === null ? "Hold" : "Release", () => holdSchedule(each.pipeline, each.held === null, page.refresh), { kind: "small", label: `${each.held === null ? "Hold" : "Release"} the schedule of ${each.pipeline}` });
   return make("div", { class: "scheduled" }, make("strong", {}, link(place(each.pipeline), each.pipeline)), make("span", { class: "dim" }, each.when),
     each.held === null ? null : make("span", { class: "warned" }, `held: ${each.held}`), act);
 }

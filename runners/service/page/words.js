@@ -20,6 +20,9 @@ const STATES = {
   stopped: ["■", "stopped", "quiet"],
   never_run: ["○", "never ran", "quiet"],
   held: ["⊘", "schedule held", "warn"],
+  planned: ["?", "waits for approval", "warn"],
+  approved: ["✓", "approved", "live"],
+  carried_out: ["✓", "carried out", "good"],
   refused: ["!", "refused rows", "warn"],
 };
 

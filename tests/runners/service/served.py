@@ -146,7 +146,7 @@ def write_pipeline(folder: Path, name: str, more: str = "", rows: Mapping[int, A
     return file
 
 
-def write_refused(folder: Path, name: str, count: int, codes: Sequence[str] = ("PARSE",)) -> None:
+def write_refused(folder: Path, name: str, count: int, codes: Sequence[str] = ("PARSE",), first: int = 1) -> None:
     """Let a pipeline have refused rows, as if an origin could not read them. Their ids are `plan/1` and so on.
 
     The rows have the codes by turns.
@@ -176,7 +176,7 @@ def write_refused(folder: Path, name: str, count: int, codes: Sequence[str] = ("
             "position": number,
             "nacked_at": datetime(2026, 1, 1, 0, 0, number % 60, tzinfo=timezone.utc),
         }
-        for number in range(1, count + 1)
+        for number in range(first, first + count)
     ]
     write_deltalake(folder / ".wherry" / name / "dlq", pa.Table.from_pylist(rows, schema), mode="append")
 

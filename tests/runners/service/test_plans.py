@@ -53,15 +53,15 @@ def count_waiting(served: Served) -> int:
 def test_an_approved_plan_is_carried_out_once_in_both_names(planning: Served) -> None:
     """The plan has a preview, the log has both names with the arguments, and so has the ledger."""
     made = plan(planning, "discard_rows", DISCARD)
-    assert (made["preview"], made["state"], made["by"], made["right"]) == (
-        {"discarded": 0, "found": 2},
+    assert (made["preview"]["found"], made["state"], made["by"], made["right"]) == (
+        2,
         "waiting",
         "agent",
         "operate",
     )
     assert count_waiting(planning) == 2
     assert approve(planning, made).json()["approved_by"] == "anna"
-    assert carry_out(planning, made).json()["answer"] == {"discarded": 2, "found": 0}
+    assert carry_out(planning, made).json()["answer"]["discarded"] == 2
     assert count_waiting(planning) == 0
     (line,) = [each for each in planning.read_log() if each["did"] == "discard_rows" and "with" in each]
     assert (line["who"], line["with"]["reason"], line["key"]) == (
@@ -124,6 +124,36 @@ def test_a_change_that_would_do_more_than_its_preview_is_refused(planning: Serve
     assert count_waiting(planning) > 0
 
 
+def discard_and_refuse_another(served: Served) -> None:
+    """Let one of the two waiting rows be discarded, and another one be refused."""
+    assert served.ask("POST", "/v1/pipelines/orders/dlq/discard", {"ids": ["plan/1"], "reason": "known"}).status == 200
+    write_refused(served.folder, "orders", 1, first=3)
+
+
+def test_as_many_other_rows_are_not_discarded(planning: Served) -> None:
+    """A person approved the two rows that waited, and no others. A new plan has the rows of now."""
+    made = plan(planning, "discard_rows", DISCARD)
+    approve(planning, made)
+    discard_and_refuse_another(planning)
+    assert count_waiting(planning) == 2
+    refused = carry_out(planning, made)
+    assert (refused.status, "other rows wait now" in refused.json()["detail"]) == (422, True)
+    assert count_waiting(planning) == 2
+    new = plan(planning, "discard_rows", DISCARD)
+    assert new["preview"]["digest"] != made["preview"]["digest"]
+    assert approve(planning, new).status == 200
+    assert carry_out(planning, new).json()["answer"]["discarded"] == 2
+
+
+def test_other_rows_than_those_of_a_plan_may_change(planning: Served) -> None:
+    """A plan for rows with one code does not mind what happens to rows with another."""
+    write_refused(planning.folder, "orders", 1, codes=["CAST"], first=7)
+    made = plan(planning, "discard_rows", {**DISCARD, "code": "CAST"})
+    approve(planning, made)
+    discard_and_refuse_another(planning)
+    assert carry_out(planning, made).json()["answer"]["discarded"] == 1
+
+
 def test_a_plan_expires(planning: Served) -> None:
     """After a quarter of an hour it is neither approved nor carried out."""
     clock = ManualClock()
@@ -169,6 +199,7 @@ def test_an_approval_reaches_only_what_both_may_see(planning: Served) -> None:
         ("discard_rows", {**DISCARD, "everything": True}),
         ("discard_rows", {**DISCARD, "preview": True}),
         ("discard_rows", {**DISCARD, "expected": 1_000}),
+        ("discard_rows", {**DISCARD, "expected_digest": "0"}),
         ("discard_rows", {"pipeline": "orders"}),
         ("discard_rows", [DISCARD]),
         ("discard_rows", None),

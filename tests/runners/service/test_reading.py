@@ -10,7 +10,9 @@ import pytest
 from origins.lazy import SparkSession
 from runners.model.errors import Refusal
 from runners.pipeline import Pipeline
+from runners.service.access.tokens import RightName
 from runners.service.operation import Caller, Right
+from runners.service.operations import OPERATIONS
 from tests.runners.service.served import SCHEDULED, Served, serve, write_pipeline, write_refused
 
 AFTER = """
@@ -81,6 +83,15 @@ def test_refused_rows_are_listed_and_counted(served: Served) -> None:
     assert [each["id"] for each in served.get(f"{rows}?waiting=true")["rows"]] == ["plan/2"]
     assert [each["waiting"] for each in served.get("/v1/pipelines/orders/dlq/causes")["causes"]] == [1]
     assert [each["discarded"] for each in served.get(rows)["rows"]] == [True, False]
+
+
+@pytest.mark.parametrize("right", ["read", "operate", "admin"])
+def test_a_caller_learns_what_its_token_allows(served: Served, right: RightName) -> None:
+    """It sees its name, its right, and the right of each operation that needs more than to read."""
+    found = served.get("/v1/caller", by=served.add_caller("anna", right))
+    assert (found["caller"], found["right"]) == ("anna", right)
+    needed = {each.name: each.right.name.lower() for each in OPERATIONS if each.right > Right.READ}
+    assert found["needs"] == needed
 
 
 def test_the_schedule_shows_when_runs_begin(served: Served) -> None:

@@ -63,6 +63,7 @@ READING: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "list_tasks": [{}, ORDERS, NONE],
     "get_task": [{"task": "none"}, {"task": "TASK"}, {"task": "TASK", "wait": 0.5}, {"task": "TASK", "wait": 31.0}],
     "search": [{}, {"text": 'é " x', "kind": "row", "limit": 3}, NONE, {"cursor": "x"}, {"until": "yesterday"}],
+    "get_caller": [{}],
     "get_readiness": [{}],
 }
 """What is asked of each operation that only looks. TASK stands for a task that has ended."""
@@ -104,6 +105,7 @@ CHANGING: Mapping[str, Sequence[Mapping[str, Any]]] = {
         WHY,
         {**WHY, "expected": 0},
         {**WHY, "expected": 3},
+        {**WHY, "expected_digest": "0"},
         {**WHY, "ids": ["none"]},
     ],
     "run_audit": [ORDERS, COPIES, NONE],
@@ -275,9 +277,13 @@ def draw_message(dice: random.Random, operation: Operation) -> bytes:
 
 
 def read_folder(served: GrpcServed) -> Mapping[str, str]:
-    """Return what every file of the folder has, and every change that the log has."""
+    """Return what every file of the folder has but locks, and every change that the log has."""
     own = served.folder / ".wherry/server"
-    files = [file for file in sorted(served.folder.rglob("*")) if file.is_file() and own not in file.parents]
+    files = [
+        file
+        for file in sorted(served.folder.rglob("*"))
+        if file.is_file() and file.name != "lock" and own not in file.parents
+    ]
     log = served.service.deeds.log
     lines = log.read_text().splitlines() if log.exists() else []
     done = [line for line in lines if json.loads(line).get("done")]

@@ -20,7 +20,8 @@ from runners.service import messages
 from runners.service.access.guard import Guard
 from runners.service.access.tokens import Tokens, make_own_token
 from runners.service.happenings import Happenings
-from runners.service.operation import Ask, Caller, NotFound, Operation
+from runners.service.operation import Ask, Caller, Forbidden, NotFound, Operation, Right
+from runners.service.operations import OPERATIONS
 from runners.service.problems import describe_problem
 from runners.service.rest import make_app
 from runners.service.service import Service
@@ -198,7 +199,113 @@ TRIED = {
 }
 PREVIEW = {"read": 83, "passing": 61, "refused": 22, "filtered": 0, "causes": [], "destinations": {}, "left": {}}
 AUDIT = {"balanced": True, "read": 20_000, "filtered": 294, "nacked": 151, "problems": []}
-RESULTS = {"explain_row": TRIED, "run_audit": AUDIT, "start_run": REPORT, "replay_rows": REPORT}
+FINDINGS = [
+    {
+        "id": "ROWS_MISSING:orders:0:412::",
+        "code": "ROWS_MISSING",
+        "message": "batch 412 of lane 0 has 0 of its 1,000 rows in orders",
+        "repair": "Type:  wherry repair orders.yaml",
+        "safe": True,
+    },
+    {
+        "id": "ROWS_DOUBLED:orders:0:77::",
+        "code": "ROWS_DOUBLED",
+        "message": "batch 77 of lane 0 is in orders twice",
+        "repair": "Remove one of both commits by hand, or accept it.",
+        "safe": False,
+    },
+]
+REPAIRED = {"done": ["batch 412 of lane 0, orders: 1,000 rows put back"], "failed": [], "accepted": [], "audit": AUDIT}
+RESULTS = {
+    "explain_row": TRIED,
+    "run_audit": AUDIT,
+    "start_run": REPORT,
+    "replay_rows": REPORT,
+    "run_repair": REPAIRED,
+    "run_backfill": REPORT,
+    "run_redo": REPORT,
+}
+MOVE = {"from": {"file": "orders-0016.json"}, "to": {"file": "orders-0020.json"}, "batches": 4, "rows": 4_000}
+PREVIEWS: dict[str, Any] = {
+    "replay_rows": PREVIEW,
+    "run_repair": {"damage": "", "audit": {**AUDIT, "balanced": False, "problems": FINDINGS}},
+    "run_backfill": {
+        "lanes": {"0": MOVE},
+        "destinations": {"large": "gets the rows; rows that it has already are left out"},
+    },
+    "run_redo": {
+        "file": "monday.json",
+        "read": 1_000,
+        "destinations": {
+            "orders": {"leaving": 998, "condition": "file = 'monday.json'"},
+            "large": {"leaving": None, "condition": None},
+        },
+        "letters": 2,
+        "unsure": [],
+    },
+}
+"""What the preview of each operation finds."""
+DISCARD = {
+    "pipeline": "orders",
+    "ids": [],
+    "code": "CAST",
+    "stage": "cast",
+    "contains": "",
+    "reason": "the supplier sends these rows again",
+    "expected": 83,
+    "expected_digest": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "preview": False,
+}
+OLD_TEXT = "name: orders\norigin: {files: {path: in}}\nrun: {runners: 2}\n"
+
+
+def make_plan(number: int, operation: str, arguments: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """Return a plan of an agent, which waits until the end of this century."""
+    return {
+        "plan": f"{number:032x}",
+        "operation": operation,
+        "pipeline": arguments["pipeline"],
+        "arguments": arguments,
+        "digest": f"digest-{number}",
+        "right": "operate",
+        "by": "claude",
+        "expires_at": "2099-11-30T01:21:05+00:00",
+        "state": "waiting",
+        "preview": None,
+        **more,
+    }
+
+
+PLANS = [
+    make_plan(1, "discard_rows", DISCARD, preview={"discarded": 0, "found": 83, "digest": "9f86"}),
+    make_plan(
+        2,
+        "put_definition",
+        {"pipeline": "orders", "reason": "more runners", "definition": OLD_TEXT.replace("2", "4"), "etag": "b45962f9"},
+        right="admin",
+    ),
+    make_plan(
+        3,
+        "run_repair",
+        {"pipeline": "payments", "reason": "rows are missing", "accept": [], "preview": False},
+        right="admin",
+        preview={"task": f"{77:032x}"},
+    ),
+    make_plan(
+        4,
+        "hold_schedule",
+        {"pipeline": "prices", "reason": "wrong prices", "held": True},
+        state="approved",
+        approved_by="anna",
+    ),
+    make_plan(
+        5,
+        "stop_run",
+        {"pipeline": "stock", "reason": "it is slow", "force": False, "within": ""},
+        state="carried_out",
+        approved_by="anna",
+    ),
+]
 
 
 def make_run(number: int, **more: Any) -> dict[str, Any]:
@@ -258,12 +365,21 @@ class PreparedService:
     happenings: Happenings = field(default_factory=lambda: Happenings(Clock()))
     metrics: Metrics = field(default_factory=lambda: Metrics(Clock()))
     tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    plans: list[dict[str, Any]] = field(default_factory=lambda: list(PLANS))
+    right: Right = Right.ADMIN
+    """What the owner of the token may do."""
+
+    def __post_init__(self) -> None:
+        task = self._make_task(f"{77:032x}", "run_repair", {"pipeline": "payments", "preview": True})
+        self.planned_tasks = {task["task"]: {**task, **self._end_task(task, {"preview": True})}}
 
     def answer(self, operation: Operation, caller: Caller, ask: Ask, key: str = "") -> Any:
         """Answer from what was prepared."""
         if operation.streams:
             return self.happenings.watch(caller)
         words = msgspec.to_builtins(ask)
+        if self.right < operation.right:
+            raise Forbidden("The token has not this right.")
         if operation.changes:
             self.changes.append((operation.name, words, key))
             if self.problem is not None:
@@ -276,15 +392,21 @@ class PreparedService:
         return msgspec.convert(answer, operation.answer)
 
     def _start_task(self, operation: str, words: dict[str, Any]) -> dict[str, Any]:
-        name = f"{len(self.tasks) + 1:032x}"
-        task = {"task": name, "operation": operation, "pipeline": words.get("pipeline", "orders"), "by": "owner"}
-        task |= {"state": "working", "reason": words.get("reason", ""), "began_at": ENDED, "doing": "waiting for Spark"}
-        result = PREVIEW if words.get("preview") else RESULTS.get(operation)
-        ended: dict[str, Any] = {"state": "succeeded", "ended_at": ENDED, "doing": "", "run": RUN, "result": result}
-        if operation == "cancel_task":
-            ended |= {"state": "stopped", "problem": describe_problem(Refusal("It was stopped."))}
-        self.tasks[name] = {**task, **ended}
+        task = self._make_task(f"{len(self.tasks) + 1:032x}", operation, words)
+        self.tasks[task["task"]] = {**task, **self._end_task(task, words)}
         return task
+
+    def _make_task(self, name: str, operation: str, words: Mapping[str, Any]) -> dict[str, Any]:
+        task = {"task": name, "operation": operation, "pipeline": words.get("pipeline", "orders"), "by": "owner"}
+        began = {"state": "working", "reason": words.get("reason", ""), "began_at": ENDED, "doing": "waiting for Spark"}
+        return {**task, **began, "ended_at": None, "result": None}
+
+    def _end_task(self, task: Mapping[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
+        if task["operation"] == "cancel_task":
+            problem = describe_problem(Refusal("It was stopped."))
+            return {"state": "stopped", "ended_at": ENDED, "doing": "", "run": RUN, "problem": problem}
+        result = (PREVIEWS if words.get("preview") else RESULTS).get(task["operation"])
+        return {"state": "succeeded", "ended_at": ENDED, "doing": "", "run": RUN, "result": result}
 
     def _find(self, name: str) -> dict[str, Any]:
         found = next((each for each in self.entries if each["pipeline"] == name), None)
@@ -315,7 +437,10 @@ class PreparedService:
         if self.unreadable is not None:
             raise self.unreadable
         wanted = [run for run in self.runs if words["status"] in ("", run["status"])]
-        return {"runs": wanted[: words["limit"]]}
+        names = [run["run"] for run in wanted]
+        begin = names.index(words["cursor"]) + 1 if words["cursor"] else 0
+        end = begin + words["limit"]
+        return {"runs": wanted[begin:end], "cursor": names[end - 1] if end < len(wanted) else ""}
 
     def get_run(self, words: Mapping[str, Any]) -> Any:
         run = (
@@ -393,7 +518,22 @@ class PreparedService:
         return {"tasks": [*reversed(self.tasks.values())]}
 
     def get_task(self, words: Mapping[str, Any]) -> Any:
-        return self.tasks[words["task"]]
+        return (self.tasks | self.planned_tasks)[words["task"]]
+
+    def get_caller(self, words: Mapping[str, Any]) -> Any:
+        needs = {each.name: each.right.name.lower() for each in OPERATIONS if each.right > Right.READ}
+        return {"caller": "anna", "right": self.right.name.lower(), "needs": needs}
+
+    def list_plans(self, words: Mapping[str, Any]) -> Any:
+        return {"plans": self.plans}
+
+    def approve_plan(self, words: Mapping[str, Any]) -> Any:
+        (at,) = (at for at, each in enumerate(self.plans) if each["plan"] == words["plan"])
+        self.plans[at] = {**self.plans[at], "state": "approved", "approved_by": "anna"}
+        return self.plans[at]
+
+    def get_definition(self, words: Mapping[str, Any]) -> Any:
+        return {"pipeline": words["pipeline"], "file": "orders.yaml", "definition": OLD_TEXT, "etag": "b45962f9"}
 
     def stop_run(self, words: Mapping[str, Any]) -> Any:
         return {"pipeline": words["pipeline"], "asked": True}

@@ -9,12 +9,19 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from runners.model.errors import Refusal
+from runners.service.operation import Right
+from runners.service.problems import describe_problem
 from tests.browser import Page, open_browser
 from tests.runners.service.page.prepared import (
+    AUDIT,
     ERROR,
+    FINDINGS,
+    PLANS,
+    PREVIEWS,
     REFUSED,
     REPORT,
     ROW,
@@ -24,6 +31,7 @@ from tests.runners.service.page.prepared import (
     make_batches,
     make_entry,
     make_last_run,
+    make_plan,
     make_run,
     serve,
 )
@@ -34,6 +42,8 @@ VIEWS = {
     "schedule": "schedule",
     "map": "map",
     "tasks": "tasks",
+    "task": f"tasks/{77:032x}",
+    "plans": "plans",
     "search": "search/amount",
     "flow": "p/orders",
     "failed": "p/payments",
@@ -118,16 +128,17 @@ def site(screen: Page, service: PreparedService, tmp_path: Path) -> Iterator[Sit
 
 
 def test_what_needs_a_person_comes_first_with_what_to_do(site: Site) -> None:
-    """The broken file, the failed, killed and paused pipelines, the held schedule, and then waiting refused rows."""
+    """Plans, the broken file, failed, killed and paused pipelines, the held schedule, and then waiting refused rows."""
     site.show()
     states = site.list_texts(".need .state", "lastChild.textContent")
-    assert states == ["cannot be used", "failed", "killed", "paused", "schedule held", "refused rows"]
+    waits = ["waits for approval"] * 3
+    assert states == [*waits, "cannot be used", "failed", "killed", "paused", "schedule held", "refused rows"]
     assert len(site.list_texts(".need .todo")) == len(states)
     assert ERROR["hint"] in site.read()
     assert "no space is left on the device" in site.read()
     below = "document.querySelector('.needs').getBoundingClientRect().bottom"
     assert site.page.value(f"{below} <= document.querySelector('#list').getBoundingClientRect().top")
-    assert site.page.value("document.title") == "6 need you · Wherry"
+    assert site.page.value("document.title") == "9 need you · Wherry"
 
 
 def test_each_pipeline_shows_its_state_and_what_waits(site: Site) -> None:
@@ -218,16 +229,52 @@ def test_a_failed_run_says_why_and_what_to_do(site: Site) -> None:
     assert ERROR["hint"] in site.read()
 
 
-def test_more_runs_come_on_demand(site: Site) -> None:
-    """The first 50 of 10,000 are shown, and more or only some of them if a person asks."""
+ROWS = "document.querySelectorAll('tbody tr').length"
+LAST = "document.querySelector('tbody tr:last-child .id').hash"
+
+
+def test_older_runs_come_on_demand(site: Site) -> None:
+    """The first 50 of 10,000 are shown, 200 more each time a person asks, and only some of them."""
     site.service.runs = [make_run(number) for number in range(10_000)]
     site.show("p/orders/runs")
-    assert site.page.value("document.querySelectorAll('tbody tr').length") == 50
-    site.press("Show up to 200 runs")
-    site.page.wait_for("document.querySelectorAll('tbody tr').length === 200")
+    assert site.page.value(ROWS) == 50
+    site.press("Older runs")
+    site.page.wait_for(f"{ROWS} === 250")
+    site.press("Older runs")
+    site.page.wait_for(f"{ROWS} === 450")
+    assert site.page.value(LAST) == f"#/p/orders/runs/{449:032x}"
+    site.save_picture("runs")
     site.page.value("document.querySelector('#status').value = 'failed'")
     site.page.value("document.querySelector('#status').dispatchEvent(new Event('change'))")
-    site.page.wait_for("document.querySelectorAll('tbody tr').length === 1")
+    site.page.wait_for(f"{ROWS} === 1")
+
+
+def test_the_oldest_run_is_reached_by_keyboard(site: Site) -> None:
+    """The focus stays on the button, and at the end on the text in its place, which says how many runs there are."""
+    site.service.runs = [make_run(number) for number in range(260)]
+    site.show("p/orders/runs")
+    older = "[...document.querySelectorAll('main button')].find((each) => each.textContent === 'Older runs')"
+    site.page.value(f"{older}.focus()")
+    site.page.key("Enter", 13, "\r")
+    site.page.wait_for(f"{ROWS} === 250")
+    assert site.page.value("document.activeElement.textContent") == "Older runs"
+    site.page.key("Enter", 13, "\r")
+    site.page.wait_for(f"{ROWS} === 260")
+    assert site.page.value(f"{older} === undefined")
+    assert site.page.value("document.activeElement.textContent").startswith("All 260 runs are shown")
+
+
+def test_a_new_run_joins_the_older_runs(site: Site) -> None:
+    """No run is lost or doubled."""
+    site.service.runs = [make_run(number) for number in range(1, 400)]
+    site.show("p/orders/runs")
+    site.press("Older runs")
+    site.page.wait_for(f"{ROWS} === 250")
+    site.service.runs.insert(0, make_run(0))
+    site.page.wait_for(f"{ROWS} === 251")
+    site.press("Older runs")
+    site.page.wait_for(f"{ROWS} === 400")
+    assert len({*site.list_texts("tbody .id", "hash")}) == 400
 
 
 def test_a_row_is_shown_before_and_after_each_stage(site: Site) -> None:
@@ -382,6 +429,39 @@ def move_offsets(site: Site) -> None:
     site.press("Move the offsets")
 
 
+PREVIEWED = "document.querySelector('dialog .preview')?.innerText"
+
+
+def backfill(site: Site) -> None:
+    site.show("p/orders")
+    site.press("Backfill")
+    site.page.type("17")
+    site.press("Preview")
+    assert "rows that it has already are left out" in site.page.wait_for(PREVIEWED)
+    site.give_reason("a test")
+    site.press("Backfill")
+
+
+def redo(site: Site) -> None:
+    site.show("p/orders")
+    site.press("Redo a file")
+    site.page.type("monday.json")
+    site.press("Preview")
+    assert "replaces the rows where file = 'monday.json'" in site.page.wait_for(PREVIEWED)
+    site.give_reason("a test")
+    site.press("Redo the file")
+
+
+def repair(site: Site) -> None:
+    site.show("p/orders")
+    site.press("Repair")
+    site.press("See what there is to repair")
+    assert "Wherry repairs 1 of 2 findings." in site.page.wait_for(PREVIEWED)
+    site.page.value("document.querySelectorAll('dialog [name=accept]')[1].click()")
+    site.give_reason("a test")
+    site.press("Repair")
+
+
 def replay(site: Site) -> None:
     site.show("p/orders/refused")
     site.press("Replay")
@@ -414,6 +494,17 @@ CHANGES: dict[Callable[[Site], None], tuple[str, dict[str, Any], str]] = {
         {"reason": "a test", "code": "CAST", "stage": "cast", "preview": False},
         "The replay succeeded",
     ),
+    backfill: (
+        "run_backfill",
+        {"reason": "a test", "start": "17", "end": "", "only": "", "again": False, "preview": False},
+        "The backfill succeeded: 20,000 read",
+    ),
+    redo: ("run_redo", {"reason": "a test", "file": "monday.json", "preview": False}, "The redo succeeded"),
+    repair: (
+        "run_repair",
+        {"reason": "a test", "accept": [FINDINGS[1]["id"]], "preview": False},
+        "Done: batch 412 of lane 0, orders: 1,000 rows put back.",
+    ),
     discard: ("discard_rows", {"reason": "a test", "code": "CAST", "expected": 83}, "83 rows were discarded."),
 }
 
@@ -430,6 +521,195 @@ def test_each_change_asks_and_says_what_it_did(site: Site, act: Callable[[Site],
     assert len(key) >= 32
     site.press("Close")
     site.page.wait_for("!document.querySelector('dialog')")
+
+
+def list_shown_buttons(site: Site) -> list[str]:
+    """Return the texts of the buttons of the dialog that can be seen."""
+    found: list[str] = site.page.value(
+        "[...document.querySelectorAll('dialog button')].filter((each) => !each.hidden).map((each) => each.textContent)"
+    )
+    return found
+
+
+def test_old_batches_are_changed_only_after_a_preview(site: Site) -> None:
+    """The button comes with the preview, and goes when the preview is about something else. Enter shows a preview."""
+    site.show("p/orders")
+    site.press("Redo a file")
+    assert list_shown_buttons(site) == ["Preview", "Cancel"]
+    site.page.type("monday.json")
+    site.page.key("Enter", 13, "\r")
+    site.page.wait_for(PREVIEWED)
+    assert list_shown_buttons(site) == ["Redo the file", "Preview", "Cancel"]
+    site.page.value("document.querySelector('dialog [name=file]').focus()")
+    site.page.type("2")
+    assert list_shown_buttons(site) == ["Preview", "Cancel"]
+    assert [words["preview"] for _, words, _ in site.service.changes] == [True]
+
+
+def test_a_preview_needs_what_it_is_about(site: Site) -> None:
+    """The dialog says what is missing, and sends nothing."""
+    site.show("p/orders")
+    site.press("Redo a file")
+    site.press("Preview")
+    assert "Give a value: File." in site.page.wait_for("document.querySelector('dialog [role=alert]')?.innerText")
+    assert site.service.changes == []
+
+
+def test_a_sound_pipeline_offers_no_repair(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The preview says that nothing is wrong."""
+    monkeypatch.setitem(PREVIEWS, "run_repair", {"damage": "", "audit": AUDIT})
+    site.show("p/orders")
+    site.press("Repair")
+    site.press("See what there is to repair")
+    assert "Nothing is wrong" in site.page.wait_for(PREVIEWED)
+    assert list_shown_buttons(site) == ["See what there is to repair", "Cancel"]
+
+
+def test_what_a_task_found_is_shown_after_its_dialog_is_closed(site: Site) -> None:
+    """The list of tasks leads to each of them."""
+    repair(site)
+    site.page.wait_for(DONE)
+    site.press("Close")
+    site.go("tasks")
+    site.page.value("document.querySelector('main tbody a').click()")
+    site.page.wait_for(f"{TEXT}.includes('1,000 rows put back')")
+
+
+@pytest.mark.parametrize("view", ["tasks", f"tasks/{77:032x}"])
+def test_a_task_that_works_shows_how_far_it_is(site: Site, view: str) -> None:
+    """It counts the batches of its run, as they are settled."""
+    (task,) = site.service.planned_tasks.values()
+    works = {**task, "pipeline": "stock", "run": RUN, "state": "working", "doing": "running", "ended_at": None}
+    site.service.planned_tasks = site.service.tasks = {task["task"]: {**works, "result": None}}
+    site.show(view)
+    pass_on = site.service.happenings.of("stock", {})
+    for event in make_batches(3):
+        pass_on(event)
+    site.page.wait_for(f"{TEXT}.includes('3 batches, 3,000 rows read')")
+
+
+PLAN = "document.querySelector('.plan')?.innerText"
+
+
+def test_a_plan_is_shown_with_all_that_it_would_do(site: Site) -> None:
+    """The operation, the arguments, those that are empty, the preview, the agent, and the end."""
+    site.show("plans")
+    shown = site.page.wait_for(PLAN)
+    for fact in ("Discard refused rows of orders", "claude", "the supplier sends these rows again", "CAST", "2099"):
+        assert fact in shown
+    assert "83 rows would be discarded" in shown
+    assert "Without a value: ids, contains." in shown
+    states = site.list_texts(".plan .state", "lastChild.textContent")
+    assert states == ["waits for approval", "waits for approval", "waits for approval", "approved", "carried out"]
+    assert site.page.value("document.title") == "3 plans wait · Wherry"
+
+
+def test_a_planned_definition_is_compared_with_the_stored_one(site: Site) -> None:
+    """Each line that goes or comes has its own mark and its own colour."""
+    site.show("plans")
+    assert site.page.wait_for("document.querySelector('.changes .less')?.textContent") == "- run: {runners: 2}\n"
+    assert site.list_texts(".changes .add") == ["+ run: {runners: 4}\n"]
+
+
+def test_a_person_approves_what_was_shown(site: Site) -> None:
+    """The dialog shows the change again. The server gets the digest of what was shown."""
+    site.show("plans")
+    site.press("Approve")
+    asked = site.page.wait_for("document.querySelector('dialog')?.innerText")
+    assert "83 rows would be discarded" in asked
+    assert "the supplier sends these rows again" in asked
+    site.press("Approve this change")
+    assert "Approved. claude may carry it out once" in site.page.wait_for(DONE)
+    name, words, _ = site.service.changes[-1]
+    assert (name, words) == ("approve_plan", {"plan": f"{1:032x}", "digest": "digest-1"})
+    site.press("Close")
+    site.page.wait_for("document.querySelector('.plan .state').innerText.includes('approved')")
+
+
+def test_a_link_in_a_dialog_closes_it(site: Site) -> None:
+    """The rows that a plan is about are then there to be read."""
+    site.show("plans")
+    site.press("Approve")
+    site.page.value("document.querySelector('dialog a').click()")
+    site.page.wait_for(f"!document.querySelector('dialog') && {TEXT}.includes('CAST by cast: 83 rows wait')")
+
+
+def test_a_plan_can_be_left(site: Site) -> None:
+    """Nothing is sent, and the plan waits on."""
+    site.show("plans")
+    site.press("Approve")
+    site.press("Leave it")
+    site.page.wait_for("!document.querySelector('dialog')")
+    assert site.service.changes == []
+    assert "waits for approval" in site.page.value(PLAN)
+
+
+def test_a_plan_is_approved_only_after_its_preview_is_there(site: Site) -> None:
+    """Until then, the page says what the preview does."""
+    task = site.service.planned_tasks[f"{77:032x}"]
+    site.service.planned_tasks[task["task"]] = {**task, "ended_at": None, "state": "working", "doing": "reading"}
+    site.service.plans = [PLANS[2]]
+    site.show("plans")
+    assert "The preview works: reading." in site.page.wait_for(PLAN)
+    assert site.list_texts(".plan button") == []
+    site.service.planned_tasks[task["task"]] = task
+    site.page.wait_for("document.querySelector('.plan button')")
+    assert "Wherry repairs 1 of 2 findings." in site.page.value(PLAN)
+
+
+def test_a_person_does_not_approve_an_own_plan(site: Site) -> None:
+    """The page says that another person can."""
+    site.service.plans = [{**PLANS[0], "by": "anna"}]
+    site.show("plans")
+    assert "Another person approves it." in site.page.wait_for(PLAN)
+    assert site.list_texts(".plan button") == []
+
+
+DIMMED = "[...document.querySelectorAll('main button[aria-disabled]')].map((each) => each.textContent)"
+
+
+@pytest.mark.parametrize(
+    ("right", "dimmed"),
+    [
+        (Right.READ, ["Start a run", "Hold the schedule", "Repair", "Backfill", "Redo a file"]),
+        (Right.OPERATE, ["Repair", "Backfill", "Redo a file"]),
+        (Right.ADMIN, []),
+    ],
+)
+def test_a_button_without_its_right_is_dimmed(site: Site, right: Right, dimmed: list[str]) -> None:
+    """The others work."""
+    site.service.right = right
+    site.show("p/orders")
+    assert site.page.value(DIMMED) == dimmed
+
+
+def test_a_dimmed_button_says_why_and_does_nothing(site: Site) -> None:
+    """The keyboard reaches it. The dialog names the right that is missing and how to get it."""
+    site.service.right = Right.OPERATE
+    site.show("p/orders")
+    site.save_picture("operate")
+    site.page.value("document.querySelector('main button[aria-disabled]').focus()")
+    site.page.key("Enter", 13, "\r")
+    said = site.page.wait_for("document.querySelector('dialog')?.innerText")
+    assert "needs the right to admin, and anna has the right to operate" in said
+    assert "wherry serve DIR --new-token NAME --right admin" in said
+    assert check_with_axe(site.page) == []
+    site.page.key("Escape", 27)
+    site.page.wait_for("!document.querySelector('dialog')")
+    assert site.page.value("document.activeElement.textContent") == "Repair"
+    assert site.service.changes == []
+
+
+def test_a_plan_needs_its_own_right(site: Site) -> None:
+    """A person with the right to operate approves a discard, and no repair."""
+    site.service.right = Right.OPERATE
+    site.show("plans")
+    site.page.wait_for("document.querySelectorAll('.plan button').length === 3")
+    assert site.page.value("[...document.querySelectorAll('.plan button')].map((each) => each.ariaDisabled)") == [
+        None,
+        "true",
+        "true",
+    ]
 
 
 def test_a_task_can_be_cancelled(site: Site) -> None:
@@ -516,13 +796,29 @@ def test_axe_finds_nothing(site: Site, view: str, dark: bool) -> None:
     assert check_with_axe(site.page) == []
 
 
-def test_axe_finds_nothing_in_a_dialog(site: Site) -> None:
-    """Its fields have labels, and its name is its title."""
-    site.show("p/orders/offsets", width=390)
-    site.press("Move the offsets")
-    site.press("Preview")
+DIALOGS = {
+    "move": ("p/orders/offsets", ["Move the offsets", "Preview"]),
+    "backfill": ("p/orders", ["Backfill", "Preview"]),
+    "redo": ("p/orders", ["Redo a file", "Preview"]),
+    "repair": ("p/orders", ["Repair", "See what there is to repair"]),
+    "approve": ("plans", ["Approve"]),
+}
+"""The view and the buttons that lead to a dialog with a preview."""
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("name", DIALOGS)
+def test_axe_finds_nothing_in_a_dialog(site: Site, name: str, dark: bool) -> None:
+    """Its fields have labels, its name is its title, and it is no wider than a phone."""
+    view, buttons = DIALOGS[name]
+    site.show(view, width=390, dark=dark)
+    site.press(buttons[0])
+    site.page.value("(document.querySelector('dialog [name=file]') || {}).value = 'monday.json'")
+    for each in buttons[1:]:
+        site.press(each)
     site.page.wait_for("document.querySelector('dialog .preview')")
     assert check_with_axe(site.page) == []
+    assert site.page.value("document.querySelector('dialog').scrollWidth") <= 390
 
 
 def test_the_page_is_dark_if_the_reader_wants_it(site: Site) -> None:
@@ -587,6 +883,19 @@ def test_hostile_texts_stay_texts(site: Site) -> None:
     ]
     service.refused = [{**REFUSED, "message": HOSTILE, "row": {HOSTILE: HOSTILE}, "original": {HOSTILE: HOSTILE}}]
     service.report = {**REPORT, "notices": [HOSTILE]}
+    arguments = {"pipeline": HOSTILE, "reason": HOSTILE, HOSTILE: HOSTILE, "ids": [HOSTILE]}
+    found = {"lanes": {HOSTILE: {"from": HOSTILE, "to": HOSTILE}}, "destinations": {HOSTILE: HOSTILE}}
+    service.plans = [
+        make_plan(1, HOSTILE, arguments, by=HOSTILE, preview={HOSTILE: HOSTILE}),
+        make_plan(2, "move_offsets", arguments, preview=found),
+        make_plan(3, "put_definition", {**arguments, "definition": HOSTILE}),
+        make_plan(4, "start_run", {**arguments, "definition": HOSTILE}, state="approved", approved_by=HOSTILE),
+    ]
+    (task,) = service.planned_tasks.values()
+    problem = {**msgspec.to_builtins(describe_problem(Refusal(HOSTILE, hint=HOSTILE)))}
+    service.planned_tasks = {
+        task["task"]: {**task, "by": HOSTILE, "reason": HOSTILE, "doing": HOSTILE, "problem": problem}
+    }
     service.definition = {**service.definition, "stages": [{"filter": HOSTILE, "name": HOSTILE}]}
     for view in VIEWS.values():
         if view != "p/payments":

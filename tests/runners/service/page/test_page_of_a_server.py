@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from runners.pipeline import Pipeline
+from runners.service.client import Client
 from runners.service.serving import Server, ServerOptions
 from tests.browser import Page, open_browser
 
@@ -52,14 +53,30 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def page(screen: Page, folder: Path) -> Iterator[Page]:
-    """The page of the server of the folder."""
-    server = Server.open(ServerOptions(directory=folder, port=0))
+def server(folder: Path) -> Server:
+    """The server of the folder."""
+    return Server.open(ServerOptions(directory=folder, port=0))
+
+
+@pytest.fixture
+def address(server: Server) -> Iterator[str]:
+    """Where the server answers."""
     with server.listen() as address:
-        screen.open("about:blank")
-        screen.open(f"{address}/#token={server.own_token}")
-        screen.wait_for("document.querySelector('#list')")
-        yield screen
+        yield address
+
+
+@pytest.fixture
+def page(screen: Page, server: Server, address: str) -> Page:
+    """The page of the server, for its owner."""
+    show(screen, address, server.own_token)
+    return screen
+
+
+def show(screen: Page, address: str, token: str) -> None:
+    """Open the page of a server, and wait until its pipelines are there."""
+    screen.open("about:blank")
+    screen.open(f"{address}/#token={token}")
+    screen.wait_for("document.querySelector('#list')")
 
 
 def go(page: Page, view: str, until: str) -> None:
@@ -122,6 +139,52 @@ def test_a_person_holds_the_schedule_and_moves_the_offsets(page: Page, folder: P
     deeds = [(deed["did"], deed["with"]["reason"]) for deed in map(json.loads, log) if "with" in deed]
     assert ("hold_schedule", "the supplier repairs files") in deeds
     assert deeds[-1] == ("move_offsets", "read the last file again")
+
+
+def test_a_backfill_is_previewed_before_it_is_offered(page: Page) -> None:
+    """The destination has all batches, so the server refuses. It says what to do, and then how many rows come again."""
+    go(page, "p/orders", "Backfill")
+    press(page, "Backfill")
+    press(page, "Preview")
+    page.wait_for("document.querySelector('dialog .problem')?.innerText.includes('got all of this range already')")
+    shown = "[...document.querySelectorAll('dialog button')].find((each) => each.textContent === 'Backfill').hidden"
+    assert page.value(shown) is True
+    page.value("document.querySelector('dialog [name=again]').click()")
+    press(page, "Preview")
+    page.wait_for("document.querySelector('dialog .preview')")
+    cells = page.value("[...document.querySelectorAll('dialog .preview td')].map((each) => each.textContent)")
+    assert cells[-2:] == ["3", "6"]
+    assert page.value(shown) is False
+
+
+def test_a_person_approves_what_an_agent_planned(page: Page, server: Server, address: str) -> None:
+    """The agent carries it out once, in both names, and the page says so."""
+    agent = Client(address, server.guard.tokens.add("claude", "read"))
+    wanted = {"pipeline": "orders", "reason": "wrong prices", "held": True}
+    plan = agent.plan_change(operation="hold_schedule", arguments=wanted).plan
+    go(page, "", "claude plans: Hold the schedule.")
+    go(page, "plans", "wrong prices")
+    press(page, "Approve")
+    press(page, "Approve this change")
+    page.wait_for("document.querySelector('dialog .done')?.innerText.includes('Approved.')")
+    press(page, "Close")
+    assert agent.get_plan(plan=plan).approved_by == "owner"
+    assert agent.carry_out_plan(plan=plan).answer == {"pipeline": "orders", "held": True}
+    page.wait_for("document.querySelector('.plan .state').innerText.includes('carried out')")
+    log = [json.loads(line) for line in server.service.deeds.log.read_text().splitlines()]
+    (deed,) = [each for each in log if each["did"] == "hold_schedule" and "with" in each]
+    assert (deed["who"], deed["with"]["reason"]) == ("claude, approved by owner", "wrong prices")
+
+
+def test_a_reader_sees_which_right_is_missing(screen: Page, server: Server, address: str) -> None:
+    """The buttons that only read are there as before."""
+    show(screen, address, server.guard.tokens.add("grafana", "read"))
+    go(screen, "p/orders", "grafana has the right to read.")
+    screen.wait_for("document.querySelector('main .tabs')")
+    dimmed = "[...document.querySelectorAll('main button[aria-disabled]')].map((each) => each.textContent)"
+    assert screen.value(dimmed) == ["Start a run", "Hold the schedule", "Repair", "Backfill", "Redo a file"]
+    press(screen, "Backfill")
+    screen.wait_for("document.querySelector('dialog')?.innerText.includes('This needs the right to admin')")
 
 
 def test_a_problem_of_the_server_is_shown(page: Page) -> None:
