@@ -154,21 +154,28 @@ def _run(
         note_secrets=list_secrets_to_mask().update,
     )
     scheduler.listeners = [metrics, ScheduleLog() if as_json else ScheduleLines(Clock())]
-    came: list[int] = []
-
-    def stop_scheduler(number: int, frame: FrameType | None) -> None:
-        came.append(number)
-        scheduler.stop(f"signal {signal.Signals(number).name}", force=len(came) > 1)
-        if len(came) > 1:
-            hurry()
-
-    with end_in_time() as hurry, handle_signals(stop_scheduler):
+    with stop_on_signals(scheduler.stop) as came:
         metrics.ready = True
         scheduler.run()
     if scheduler.error:
         complain(f"Spark has ended: {scheduler.error}")
         return "failed"
     return "cancelled" if len(came) > 1 else "stopped"
+
+
+@contextlib.contextmanager
+def stop_on_signals(stop: Callable[..., None]) -> Iterator[Sequence[int]]:
+    """Stop on SIGINT and SIGTERM, from the second one on with force. Yield the signals that come."""
+    came: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        stop(f"signal {signal.Signals(number).name}", force=len(came) > 1)
+        if len(came) > 1:
+            hurry()
+
+    with end_in_time() as hurry, handle_signals(handle):
+        yield came
 
 
 @contextlib.contextmanager

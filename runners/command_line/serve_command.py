@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
@@ -14,12 +12,12 @@ import click
 from origins.quantities import parse_seconds
 from runners.command_line.help_sections import GivenValues, command, expert_option, option
 from runners.command_line.options import COUNT, PATH, check_duration, list_secrets_to_mask, refuse_options
-from runners.command_line.process_end import FAILED, STOPPED, end_in_time
+from runners.command_line.process_end import FAILED, STOPPED
+from runners.command_line.schedule_command import stop_on_signals
 from runners.listeners.log_lines import complain, configure_logs
 from runners.model.clock import Clock
 from runners.model.errors import Refusal
 from runners.operations import printing
-from runners.running.stop import handle_signals
 from runners.schedules.schedule_log import ScheduleLines, ScheduleLog
 
 if TYPE_CHECKING:
@@ -128,15 +126,7 @@ def serve(  # noqa: PLR0913 -- each is an option of the command
         ),
         listeners=[ScheduleLog() if log_format == "json" else ScheduleLines(Clock())],
     )
-    came: list[int] = []
-
-    def stop_server(number: int, frame: FrameType | None) -> None:
-        came.append(number)
-        server.stop(f"signal {signal.Signals(number).name}", force=len(came) > 1)
-        if len(came) > 1:
-            hurry()
-
-    with end_in_time() as hurry, handle_signals(stop_server), server.listen() as address:
+    with stop_on_signals(server.stop) as came, server.listen() as address:
         if json:
             click.echo(printing.as_json({"address": address, "grpc": server.grpc_address, "token": server.own_token}))
         else:
