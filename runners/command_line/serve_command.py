@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from origins.quantities import parse_seconds
-from runners.command_line.help_sections import GivenValues, command, expert_option, option
+from runners.command_line.help_sections import GivenValues, command, expert_option, option, read_groups
 from runners.command_line.options import COUNT, PATH, check_duration, list_secrets_to_mask, refuse_options
 from runners.command_line.process_end import FAILED, STOPPED
 from runners.command_line.schedule_command import stop_on_signals
@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 @expert_option("--certificate", type=PATH, metavar="FILE", help="Use TLS with this certificate, and --key.")
 @expert_option("--key", type=PATH, metavar="FILE", help="The key of the certificate.")
 @expert_option("--at-once", type=COUNT, metavar="N", help="Run N pipelines at a time.")
+@expert_option("--group", multiple=True, metavar="NAME=N", help="Run N of this group at a time; default: 1.")
 def serve(  # noqa: PLR0913 -- each is an option of the command
     directory: Path,
     values: GivenValues,
@@ -73,6 +74,7 @@ def serve(  # noqa: PLR0913 -- each is an option of the command
     certificate: Path | None,
     key: Path | None,
     at_once: int | None,
+    group: tuple[str, ...],
     log_format: str,
     json: bool,
 ) -> int:
@@ -115,6 +117,7 @@ def serve(  # noqa: PLR0913 -- each is an option of the command
             grpc_port=grpc_port,
             allowed_hosts=[host, *allow_host],
             at_once=at_once or os.cpu_count() or 1,
+            groups=read_groups(group),
             variables=values.read_variables(),
             secrets=values.read_secrets(),
             note_secrets=list_secrets_to_mask().update,
