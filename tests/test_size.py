@@ -95,15 +95,15 @@ COUNTS: Mapping[str, tuple[int, Callable[[], int]]] = {
     "ways for a batch": (4, lambda: len(EVERY)),
     "writers of Delta": (2, lambda: len(DeltaWriter.__subclasses__())),
     "kinds": (29, count_kinds),
-    "options of a definition": (211, count_options),
+    "options of a definition": (212, count_options),
     "commands": (34, lambda: len(list(list_commands(wherry)))),
-    "options of commands": (196, lambda: len(SHARED) + sum(len(each.params) for each in list_commands(wherry))),
+    "options of commands": (198, lambda: len(SHARED) + sum(len(each.params) for each in list_commands(wherry))),
     "imports inside functions": (113, count_late_imports),
     "most public methods of a class": (20, find_most_methods),
     "files": (296, lambda: len(FILES)),
-    "hundreds of lines": (690, lambda: count_lines(FILES)),
+    "hundreds of lines": (692, lambda: count_lines(FILES)),
     "files of the service": (37, lambda: len(SERVICE)),
-    "hundreds of lines of the service": (67, lambda: count_lines(SERVICE)),
+    "hundreds of lines of the service": (68, lambda: count_lines(SERVICE)),
 }
 """What is counted, and how many there may be."""
 

@@ -123,6 +123,16 @@ def split_pair(text: str, option: str, shape: str) -> tuple[str, str]:
     return name, value
 
 
+def read_groups(pairs: Sequence[str]) -> Mapping[str, int]:
+    """Return how many runs each group has at a time, from pairs such as `warehouse=2`."""
+    limits: dict[str, int] = {}
+    for group, most in (split_pair(pair, "--group", "NAME=N") for pair in pairs):
+        if group in limits or not re.fullmatch("[1-9][0-9]{0,5}", most):
+            raise click.UsageError(f"--group: expected each group once, with a number from 1, got '{group}={most}'.")
+        limits[group] = int(most)
+    return limits
+
+
 def list_given(ctx: click.Context) -> Mapping[str, Any]:
     """Return the values of the shared options that a call was given, by their names."""
     given: Mapping[str, Any] = ctx.meta.get(_GIVEN, {})

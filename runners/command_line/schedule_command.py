@@ -14,7 +14,7 @@ from types import FrameType
 import click
 
 from origins.batch import JSON
-from runners.command_line.help_sections import GivenValues, command, expert_option, option
+from runners.command_line.help_sections import GivenValues, command, expert_option, option, read_groups
 from runners.command_line.options import COUNT, PATH, list_secrets_to_mask, open_server, refuse_options
 from runners.command_line.process_end import FAILED, STOPPED, WRONG, end_in_time
 from runners.definitions.definition import Definition, DefinitionsFolder, list_definitions, load
@@ -37,6 +37,7 @@ from runners.schedules.schedule_log import ScheduleLines, ScheduleLog
 @option("--resume", metavar="NAME", help="Schedule this pipeline again.")
 @option("--reason", default="by hand", metavar="TEXT", help="Say why it is paused.")
 @expert_option("--at-once", here=True, type=COUNT, metavar="N", help="Run N pipelines at a time.")
+@expert_option("--group", here=True, multiple=True, metavar="NAME=N", help="Run N of this group at a time; default: 1.")
 @expert_option(
     "--metrics-port", here=True, type=click.IntRange(0, 65535), metavar="PORT", help="Serve figures to Prometheus."
 )
@@ -51,6 +52,7 @@ def schedule(  # noqa: PLR0913 -- each is an option of the command
     directory: Path | None,
     values: GivenValues,
     at_once: int | None,
+    group: tuple[str, ...],
     metrics_port: int | None,
     metrics_host: str,
     log_format: str,
@@ -91,8 +93,9 @@ def schedule(  # noqa: PLR0913 -- each is an option of the command
     if only_plan or marked:
         plan = partial(schedule_plan.plan, folder, now) if only_plan else None
         return _change_and_show(marked, partial(schedule_plan.pause, folder, now=now), plan, json=json)
+    limits = read_groups(group)
     with _serve_metrics(metrics_host, metrics_port) as metrics:
-        status = _run(directory, variables, values.read_secrets(), at_once, metrics, log_format)
+        status = _run(directory, variables, values.read_secrets(), at_once, limits, metrics, log_format)
     if json:
         click.echo(printing.as_json({"status": status}))
     return {"stopped": 0, "cancelled": STOPPED, "failed": FAILED}[status]
@@ -133,6 +136,7 @@ def _run(
     variables: Mapping[str, str],
     secrets: Mapping[str, str],
     at_once: int | None,
+    groups: Mapping[str, int],
     metrics: Metrics,
     log_format: str,
 ) -> str:
@@ -150,25 +154,33 @@ def _run(
         variables=variables,
         secrets=secrets,
         at_once=at_once,
+        groups=groups,
         make_listeners=make_listeners,
         note_secrets=list_secrets_to_mask().update,
     )
     scheduler.listeners = [metrics, ScheduleLog() if as_json else ScheduleLines(Clock())]
-    came: list[int] = []
-
-    def stop_scheduler(number: int, frame: FrameType | None) -> None:
-        came.append(number)
-        scheduler.stop(f"signal {signal.Signals(number).name}", force=len(came) > 1)
-        if len(came) > 1:
-            hurry()
-
-    with end_in_time() as hurry, handle_signals(stop_scheduler):
+    with stop_on_signals(scheduler.stop) as came:
         metrics.ready = True
         scheduler.run()
     if scheduler.error:
         complain(f"Spark has ended: {scheduler.error}")
         return "failed"
     return "cancelled" if len(came) > 1 else "stopped"
+
+
+@contextlib.contextmanager
+def stop_on_signals(stop: Callable[..., None]) -> Iterator[Sequence[int]]:
+    """Stop on SIGINT and SIGTERM, from the second one on with force. Yield the signals that come."""
+    came: list[int] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        stop(f"signal {signal.Signals(number).name}", force=len(came) > 1)
+        if len(came) > 1:
+            hurry()
+
+    with end_in_time() as hurry, handle_signals(handle):
+        yield came
 
 
 @contextlib.contextmanager

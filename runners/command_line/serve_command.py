@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
 
 from origins.quantities import parse_seconds
-from runners.command_line.help_sections import GivenValues, command, expert_option, option
+from runners.command_line.help_sections import GivenValues, command, expert_option, option, read_groups
 from runners.command_line.options import COUNT, PATH, check_duration, list_secrets_to_mask, refuse_options
-from runners.command_line.process_end import FAILED, STOPPED, end_in_time
+from runners.command_line.process_end import FAILED, STOPPED
+from runners.command_line.schedule_command import stop_on_signals
 from runners.listeners.log_lines import complain, configure_logs
 from runners.model.clock import Clock
 from runners.model.errors import Refusal
 from runners.operations import printing
-from runners.running.stop import handle_signals
 from runners.schedules.schedule_log import ScheduleLines, ScheduleLog
 
 if TYPE_CHECKING:
@@ -56,6 +54,7 @@ if TYPE_CHECKING:
 @expert_option("--certificate", type=PATH, metavar="FILE", help="Use TLS with this certificate, and --key.")
 @expert_option("--key", type=PATH, metavar="FILE", help="The key of the certificate.")
 @expert_option("--at-once", type=COUNT, metavar="N", help="Run N pipelines at a time.")
+@expert_option("--group", multiple=True, metavar="NAME=N", help="Run N of this group at a time; default: 1.")
 def serve(  # noqa: PLR0913 -- each is an option of the command
     directory: Path,
     values: GivenValues,
@@ -75,6 +74,7 @@ def serve(  # noqa: PLR0913 -- each is an option of the command
     certificate: Path | None,
     key: Path | None,
     at_once: int | None,
+    group: tuple[str, ...],
     log_format: str,
     json: bool,
 ) -> int:
@@ -117,6 +117,7 @@ def serve(  # noqa: PLR0913 -- each is an option of the command
             grpc_port=grpc_port,
             allowed_hosts=[host, *allow_host],
             at_once=at_once or os.cpu_count() or 1,
+            groups=read_groups(group),
             variables=values.read_variables(),
             secrets=values.read_secrets(),
             note_secrets=list_secrets_to_mask().update,
@@ -129,15 +130,7 @@ def serve(  # noqa: PLR0913 -- each is an option of the command
         ),
         listeners=[ScheduleLog() if log_format == "json" else ScheduleLines(Clock())],
     )
-    came: list[int] = []
-
-    def stop_server(number: int, frame: FrameType | None) -> None:
-        came.append(number)
-        server.stop(f"signal {signal.Signals(number).name}", force=len(came) > 1)
-        if len(came) > 1:
-            hurry()
-
-    with end_in_time() as hurry, handle_signals(stop_server), server.listen() as address:
+    with stop_on_signals(server.stop) as came, server.listen() as address:
         if json:
             click.echo(printing.as_json({"address": address, "grpc": server.grpc_address, "token": server.own_token}))
         else:

@@ -28,7 +28,7 @@ from runners.definitions.document import Problem
 from runners.definitions.kinds import Kinds, find_kind
 from runners.model.masking import hide_secrets
 from runners.model.pipeline_state import is_aside
-from runners.model.spec import FOR_EVER, PipelineSpec, ScheduleOptions, SchemaState
+from runners.model.spec import FOR_EVER, GROUP_NAME, PipelineSpec, ScheduleOptions, SchemaState
 from runners.model.text import shorten
 from runners.model.timetable import find_zone, make_timetable
 from stages.stage import Stage
@@ -322,6 +322,8 @@ def _check_settings(pipeline: PipelineSpec) -> Iterator[Found]:
         yield "run.retry.also", f"expected a list of words, got {shorten(str(run.retry.also))}"
     if not 0 <= run.snapshot <= MOST_KEPT:
         yield "run.snapshot", f"expected 0 to {MOST_KEPT} rows, got {run.snapshot}"
+    if run.group is not None and not GROUP_NAME.fullmatch(str(run.group)):
+        yield "run.group", f"expected a-z first, then a-z, 0-9, _ and -, at most 100, got {shorten(str(run.group))}"
     if isinstance(pipeline.protect, str) or not all(pipeline.protect):
         yield "protect", f"expected a list of columns, got {shorten(str(pipeline.protect))}"
     if batch.bytes is not None:

@@ -61,6 +61,18 @@ class Began:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Waits:
+    """A run that is due does not begin yet, because its group is full."""
+
+    name: str
+    """The pipeline's name."""
+    due: datetime
+    """When the run was due."""
+    group: str
+    """The group."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Ended:
     """A run is over."""
 
@@ -98,5 +110,5 @@ class Draining:
     """Why the scheduler ends."""
 
 
-ScheduleEvent: TypeAlias = "Scheduled | Unscheduled | Broken | Mended | Began | Ended | LeftOut | Draining"
+ScheduleEvent: TypeAlias = "Scheduled | Unscheduled | Broken | Mended | Began | Waits | Ended | LeftOut | Draining"
 ScheduleListener: TypeAlias = Callable[[ScheduleEvent], None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -69,6 +70,8 @@ class RetryOptions:
         return pause if since + pause <= parse_seconds(self.within) else None
 
 
+GROUP_NAME = re.compile(r"[a-z][a-z0-9_-]{0,99}")
+"""The name of a group. Without capitals, two spellings never make two groups of one."""
 FOR_EVER = -1
 NEVER = RetryOptions(attempts=0)
 
@@ -108,6 +111,8 @@ class RunOptions:
     """How long a run stays in the run history. 0s keeps no history."""
     snapshot: int = 20
     """How many rows of a failed batch Wherry keeps beside the error, at most 20."""
+    group: str | None = field(default=None, metadata={"like": "warehouse"})
+    """The group of pipelines of which `wherry schedule` and `wherry serve` run one at a time, or `--group NAME=N`."""
 
 
 @refuse_unknown

@@ -167,22 +167,23 @@ def _find_clock_change(before: datetime, behind: datetime, zone: tzinfo) -> date
     return before + timedelta(seconds=bisect.bisect_right(seconds, x=False, key=has_changed))
 
 
-def describe_schedule(options: ScheduleOptions) -> str:
+def describe_schedule(options: ScheduleOptions, group: str | None = None) -> str:
     """Describe when the pipeline runs, and what happens to runs that it misses."""
     overlap = {"skip": "is left out", "queue": "waits for it"}[options.on_overlap]
     missed = {"none": "are left out", "once": "become one run", "all": "all run"}[options.catch_up]
     return (
-        f"`wherry schedule` runs it {describe_times(options)}. A run that is due before another has ended {overlap}; "
-        f"runs that were due in a pause {missed}."
+        f"`wherry schedule` runs it {describe_times(options, group)}. A run that is due before another has ended "
+        f"{overlap}; runs that were due in a pause {missed}."
     )
 
 
-def describe_times(options: ScheduleOptions) -> str:
-    """Describe when the pipeline runs, for example `every 5m`."""
+def describe_times(options: ScheduleOptions, group: str | None = None) -> str:
+    """Describe when the pipeline runs, and in which group, for example `every 5m, in the group warehouse`."""
     at = f"every {options.every}" if options.every is not None else f"at {options.cron!r} ({options.time_zone})"
     if options.after is not None:
         at = f"after each run of {options.after} that succeeded"
-    return f"{at}, each up to {options.jitter} later" if parse_seconds(options.jitter) else at
+    at = f"{at}, each up to {options.jitter} later" if parse_seconds(options.jitter) else at
+    return f"{at}, in the group {group}" if group else at
 
 
 def format_due_times(options: ScheduleOptions, due: Sequence[datetime]) -> Sequence[str]:

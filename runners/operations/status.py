@@ -247,7 +247,7 @@ def _describe_pipeline(definition: Definition, after: Collection[str]) -> dict[s
         "reads": [hide_secrets(origin).place for origin in pipeline.given_origins],
         "writes": [hide_secrets(destination).place for destination in pipeline.destinations],
         "after": list(after),
-        "schedule": describe_times(schedule) if schedule else None,
+        "schedule": describe_times(schedule, pipeline.run_options.group) if schedule else None,
         "state": state,
         "last_run": last,
         "waiting": waiting,

@@ -90,8 +90,8 @@ def explain(definition: Definition, kinds: Kinds | None = None, clock: Clock | N
     due: Sequence[datetime] = ()
     schedule: tuple[str, ...] = ()
     if pipeline.schedule is not None:
-        due = list_due_times(pipeline.schedule, (clock or Clock()).now(), 3)
-        schedule = (describe_schedule(pipeline.schedule), *format_due_times(pipeline.schedule, due))
+        group, due = pipeline.run_options.group, list_due_times(pipeline.schedule, (clock or Clock()).now(), 3)
+        schedule = (describe_schedule(pipeline.schedule, group), *format_due_times(pipeline.schedule, due))
     destinations, chains = name_destinations(pipeline.every_destination), make_chains(pipeline)
     origins = pipeline.origins_by_name.items()
     candidates = [make_candidate(pipeline, origin, chains[name], destinations) for name, origin in origins]

@@ -20,6 +20,7 @@ from apscheduler.triggers.base import BaseTrigger
 from origins.quantities import parse_seconds
 from runners.model.spec import ScheduleOptions
 from runners.model.timetable import Timetable
+from runners.schedules.run_marks import SCHEDULE, RunGroups
 
 
 @dataclass
@@ -28,12 +29,15 @@ class DueItem:
 
     name: str
     schedule: ScheduleOptions
+    group: str | None = None
     waiting: deque[datetime] = field(default_factory=deque)
     """The moments at which runs were due that have not begun."""
     made_up: set[datetime] = field(default_factory=set)
     """The waiting runs that were missed or cut off. They wait for a run of another scheduler, also with `skip`."""
     running: datetime | None = None
     """When the current run was due."""
+    entered: str | None = None
+    """The group of the current run, or of the run that begins."""
     held: datetime | None = None
     """Until when no run begins, because another process has the pipeline."""
     gone: bool = False
@@ -49,22 +53,23 @@ class DueItem:
 class DueQueue:
     """The due and the current runs of many pipelines.
 
-    A pipeline has only one run at a time. At most `at_once` pipelines run at the same time.
+    A pipeline has only one run at a time. At most `at_once` pipelines run at a time, and no group exceeds its limit.
     """
 
-    def __init__(self, at_once: int) -> None:
-        self.at_once = at_once
+    def __init__(self, at_once: int, groups: RunGroups | None = None) -> None:
+        self.at_once, self.groups = at_once, groups or RunGroups()
         self.items: dict[str, DueItem] = {}
+        self.passed: Sequence[DueItem] = ()
 
     @property
     def running(self) -> Sequence[DueItem]:
         """The pipelines with a current run."""
         return [item for item in self.items.values() if item.running is not None]
 
-    def put(self, name: str, schedule: ScheduleOptions) -> None:
-        """Add a pipeline, or change its schedule. Waiting and current runs stay."""
+    def put(self, name: str, schedule: ScheduleOptions, group: str | None = None) -> None:
+        """Add a pipeline, or change its schedule and its group. Waiting and current runs stay."""
         item = self.items.setdefault(name, DueItem(name, schedule))
-        item.schedule, item.gone = schedule, False
+        item.schedule, item.group, item.gone = schedule, group, False
 
     def remove(self, name: str) -> None:
         """Let no further run of the pipeline begin. A current run ends first."""
@@ -110,12 +115,28 @@ class DueQueue:
         item.held = until
         return True
 
-    def find_next(self) -> DueItem | None:
-        """Return the pipeline whose waiting run may begin first. None if no run waits, or if none has room."""
-        if len(self.running) >= self.at_once:
-            return None
-        able = [item for item in self.items.values() if item.waiting and item.running is None]
-        return min(able, key=lambda item: (item.ready, item.name), default=None)
+    def find_next(self, now: datetime) -> DueItem | None:
+        """Return the pipeline whose waiting run may begin first. None if no run waits, or if none has room.
+
+        A full group holds up no other pipeline, and `passed` has the pipelines that wait for one. A run that is ready
+        has entered its group: `note_begun` or `give_way` must follow.
+        """
+        has_room = len(self.running) < self.at_once
+        able = [item for item in self.items.values() if has_room and item.waiting and item.running is None]
+        able.sort(key=lambda item: (item.ready, item.name))
+        ready = [item for item in able if item.ready <= now]
+        at = self.groups.choose(SCHEDULE, [(item.group, item.ready) for item in ready])
+        self.passed = ready[:at]
+        if at is None:
+            return able[len(ready)] if len(able) > len(ready) else None
+        ready[at].entered = ready[at].group
+        return ready[at]
+
+    def give_way(self, name: str) -> None:
+        """Note that a run which may begin does not begin now."""
+        item = self.items[name]
+        self.groups.leave(item.entered)
+        item.entered = None
 
     def note_begun(self, name: str) -> None:
         """Note that the first waiting run has begun."""
@@ -130,6 +151,7 @@ class DueQueue:
 
     def note_ended(self, name: str) -> None:
         """Note that the run has ended."""
+        self.give_way(name)
         item = self.items[name]
         item.running = None
         if item.gone:

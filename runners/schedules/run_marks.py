@@ -1,4 +1,4 @@
-"""What a scheduler records for later and for parallel schedulers: which runs began, and which pipelines are paused."""
+"""What schedulers and servers of a directory share: which runs began, which pipelines are paused, and full groups."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import dataclasses
 import enum
 import fcntl
 import json
+import logging
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +18,9 @@ from pathlib import Path
 from runners.model.errors import Refusal
 
 _MOMENTS = ("served", "open", "succeeded")
+SCHEDULE, REQUESTS = "schedule", "requests"
+"""Those whose runs wait for groups: the scheduler, and what callers of a server ask for."""
+log = logging.getLogger("wherry")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,16 +168,10 @@ class RunMarks:
     def _take_lock(self, name: str) -> bool:
         if name in self._held:
             return True
-        lock = os.open(self.folder / f"{name}.lock", os.O_CREAT | os.O_RDWR, 0o644)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(lock)
-            if isinstance(error, BlockingIOError):
-                return False
-            raise
-        self._held[name] = lock
-        return True
+        lock = _lock_file(self.folder / f"{name}.lock")
+        if lock is not None:
+            self._held[name] = lock
+        return lock is not None
 
     def _free_lock(self, name: str) -> None:
         if name in self._held:
@@ -182,3 +181,75 @@ class RunMarks:
         """Let no run of the pipeline begin, for this reason. With None, let runs begin again."""
         with self.hold():
             self.put(name, dataclasses.replace(self.get(name) or RunMark(served=now), paused=why))
+
+
+def _lock_file(file: Path) -> int | None:
+    """Lock a file, and return it open. Return None while another user has the lock."""
+    opened = os.open(file, os.O_CREAT | os.O_RDWR, 0o644)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(opened)
+        if isinstance(error, BlockingIOError):
+            return None
+        raise
+    return opened
+
+
+class RunGroups:
+    """The groups of pipelines, and how many runs each has at a time. Any thread may use it.
+
+    Schedulers and servers that share a folder share the groups. Each run holds the lock of a file of its group, which
+    the system frees with the process.
+    """
+
+    def __init__(self, folder: Path | None = None, limits: Mapping[str, int] | None = None) -> None:
+        self.limits = limits or {}
+        """How many runs of a group work at a time. Every other group has one."""
+        if any(most < 1 for most in self.limits.values()):
+            raise Refusal(f"Each group needs a limit of at least 1 run, and the limits are {self.limits}.")
+        self._folder, self._lock = folder, threading.Lock()
+        self._working: dict[str, list[int | None]] = {}
+        """The locked files of the runs of each group. None stands for a run that other servers cannot see."""
+        self._waiting: dict[str, Mapping[str, datetime]] = {}
+
+    def choose(self, who: str, waiting: Sequence[tuple[str | None, datetime]]) -> int | None:
+        """Let the first of these runs begin whose group has room. Return its place, or None if none can begin.
+
+        Each run has its group and since when it waits, and the oldest is first. In a group, a run that waits longer
+        elsewhere in this process comes before them. `leave` must follow. A run without a group always begins.
+        """
+        with self._lock:
+            full: dict[str, datetime] = {}
+            for at, (group, since) in enumerate(waiting):
+                if group is None or (group not in full and self._enter(who, group, since)):
+                    return at
+                full.setdefault(group, since)
+            self._waiting[who] = full
+            return None
+
+    def leave(self, group: str | None) -> None:
+        """Note that a run of this group has ended, or did not begin."""
+        with self._lock:
+            lock = self._working[group].pop() if group is not None else None
+            if lock is not None:
+                fcntl.flock(lock, fcntl.LOCK_UN)  # a child that a run has forked may still have the file open
+                os.close(lock)
+
+    def _enter(self, who: str, group: str, since: datetime) -> bool:
+        others = [each[group] for name, each in self._waiting.items() if name != who and group in each]
+        working, most = self._working.setdefault(group, []), self.limits.get(group, 1)
+        if len(working) >= most or min(others, default=since) < since:
+            return False
+        lock = None
+        try:
+            if self._folder is not None:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                locks = (_lock_file(self._folder / f"{group}.{number}") for number in range(most))
+                lock = next(each for each in locks if each is not None)
+        except StopIteration:
+            return False
+        except OSError as error:
+            log.warning("Other servers cannot see a run of the group %s: %s", group, error.strerror)
+        working.append(lock)
+        return True

@@ -12,7 +12,17 @@ import click
 
 from origins.batch import JSON
 from runners.model.clock import Clock
-from runners.model.schedule_events import Began, Broken, Ended, LeftOut, Mended, Scheduled, ScheduleEvent, Unscheduled
+from runners.model.schedule_events import (
+    Began,
+    Broken,
+    Ended,
+    LeftOut,
+    Mended,
+    Scheduled,
+    ScheduleEvent,
+    Unscheduled,
+    Waits,
+)
 from runners.model.text import escape_line, paint
 
 
@@ -29,6 +39,8 @@ def format_event(event: ScheduleEvent) -> list[str]:
         return [f"{event.file} is valid again"]
     if isinstance(event, Began):
         return [f"{event.name} began (due {_format_clock_time(event.due)})"]
+    if isinstance(event, Waits):
+        return [f"{event.name} waits for its group {event.group} (due {_format_clock_time(event.due)})"]
     if isinstance(event, Ended):
         first_line, *more = event.message.splitlines() or [""]
         how = "did not begin" if event.status == "owned" else f"{event.status} after {event.seconds:,.1f} s"

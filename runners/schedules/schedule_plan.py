@@ -24,7 +24,7 @@ def open_marks(directory: Path) -> RunMarks:
 def plan(folder: DefinitionsFolder, now: datetime) -> dict[str, JSON]:
     """Return what a scheduler would do with these definitions.
 
-    `{"scheduled": [{"pipeline", "file", "when", "next", "paused"}], "by_hand": {name: file}, "broken": {file: why}}`
+    `{"scheduled": [{"pipeline", "file", "when", "group", "next", "paused"}], "by_hand": {name: file}, "broken": {…}}`
 
     The pipeline that is due first comes first. `next` has three moments. Raise `Refusal` if the directory does not
     exist.
@@ -42,7 +42,8 @@ def plan(folder: DefinitionsFolder, now: datetime) -> dict[str, JSON]:
             {
                 "pipeline": name,
                 "file": name_file(definition),
-                "when": describe_times(options),
+                "when": describe_times(options, definition.pipeline.run_options.group),
+                "group": definition.pipeline.run_options.group,
                 "next": [moment.isoformat() for moment in due],
                 "paused": paused,
             }

@@ -26,10 +26,11 @@ from runners.model.schedule_events import (
     ScheduleEvent,
     ScheduleListener,
     Unscheduled,
+    Waits,
 )
 from runners.model.timetable import make_timetable
 from runners.schedules.due_queue import DueQueue, DueTimer
-from runners.schedules.run_marks import ClaimResult, RunMark, RunMarks
+from runners.schedules.run_marks import ClaimResult, RunGroups, RunMark, RunMarks
 from runners.schedules.schedule_plan import ScheduleCatalog, name_file
 
 MOST_MISSED = 1_000
@@ -51,6 +52,8 @@ class Scheduler:
     run_workers: RunThreads
     at_once: int
     """How many pipelines run at the same time."""
+    groups: RunGroups = field(default_factory=RunGroups)
+    """How many pipelines of a group run at the same time."""
     clock: Clock = field(default_factory=Clock)
     listeners: Sequence[ScheduleListener] = ()
     look: float = 2.0
@@ -59,7 +62,7 @@ class Scheduler:
     """Why the scheduler cannot continue. Empty while it can."""
 
     def __post_init__(self) -> None:
-        self.due_queue = DueQueue(self.at_once)
+        self.due_queue = DueQueue(self.at_once, self.groups)
         self.schedule_catalog = ScheduleCatalog()
         self.active: dict[str, Definition] = {}
         """The definitions whose runs begin: they are scheduled and not paused."""
@@ -71,6 +74,8 @@ class Scheduler:
         """The runs that an earlier or a parallel scheduler began and did not end."""
         self._followed: dict[str, datetime] = {}
         """The last success of another pipeline after which each pipeline was due."""
+        self._waits: dict[str, datetime] = {}
+        """When the last run of each pipeline was due that waited for its group."""
         self._stopping = self._announced_stop = ""
         self._forced = False
         self._awake = self._turned = self.clock.now()
@@ -90,6 +95,10 @@ class Scheduler:
     def open(self) -> None:
         """Read the definitions, and find out what was missed. Raise `Refusal` if the directory does not exist."""
         self._refresh(self.folder.open(), self.clock.now())
+        named = {each.pipeline.run_options.group for each in self.schedule_catalog.definitions.values()}
+        for group in self.groups.limits.keys() - named:
+            there = ", ".join(sorted(filter(None, named))) or "none"
+            log.warning("The limit of the group %s has no effect: no pipeline names it. Groups here: %s", group, there)
 
     def stop(self, reason: str, *, force: bool = False) -> None:
         """Begin no further run. Current runs finish their batches in flight, or with `force` leave them as they are.
@@ -119,9 +128,14 @@ class Scheduler:
         alarm = self._alarm.ring()
         while self._rung:
             self._add_due(*self._rung.pop(0))
-        while (item := self.due_queue.find_next()) is not None and item.ready <= now:
+        while (item := self.due_queue.find_next(now)) is not None and item.ready <= now:
             self._begin(item.name, item.waiting[0])
         # `item` is the first that is not ready
+        for each in self.due_queue.passed:
+            due, mark = each.waiting[0], self.marks.get(each.name)
+            if self._waits.get(each.name) != due and mark is not None and mark.served < due:
+                self._waits[each.name] = due
+                self._emit(Waits(name=each.name, due=due, group=str(each.group)))
         wake = None if item is None else (item.ready - now).total_seconds()
         waits = [each for each in (self.look, alarm, wake) if each is not None]
         return max(0.0, min(waits))
@@ -184,7 +198,7 @@ class Scheduler:
         schedule = definition.pipeline.schedule
         assert schedule is not None
         self.active[name] = definition
-        self.due_queue.put(name, schedule)
+        self.due_queue.put(name, schedule, definition.pipeline.run_options.group)
         timetable = make_timetable(schedule)
         self._alarm.put(name, timetable, now)
         self._emit(Scheduled(name=name, file=name_file(definition), next=self._alarm.find_next(name)))
@@ -229,7 +243,7 @@ class Scheduler:
         before, schedule = self.active[name].pipeline.schedule, definition.pipeline.schedule
         assert schedule is not None
         self.active[name] = definition
-        self.due_queue.put(name, schedule)
+        self.due_queue.put(name, schedule, definition.pipeline.run_options.group)
         if schedule != before:
             self._alarm.put(name, make_timetable(schedule), now)
         self._emit(Scheduled(name=name, file=name_file(definition), next=self._alarm.find_next(name)))
@@ -252,10 +266,14 @@ class Scheduler:
         if claim is not ClaimResult.GRANTED:
             self._give_way(name, due, claim)
             return
+        began, definition, item = self.clock.elapsed(), self._read_definition(name), self.due_queue.items[name]
+        if not isinstance(definition, str) and definition.pipeline.run_options.group != item.entered:
+            item.group = definition.pipeline.run_options.group  # it changed since the last look
+            self.due_queue.give_way(name)
+            return
         self.due_queue.note_begun(name)
-        self._began[name] = self.clock.elapsed()
+        self._began[name] = began
         self._emit(Began(name=name, due=due))
-        definition = self._read_definition(name)
         if isinstance(definition, str):
             self._end_run(RunOutcome(name=name, status="failed", message=definition))
         else:
@@ -263,6 +281,7 @@ class Scheduler:
 
     def _give_way(self, name: str, due: datetime, claim: ClaimResult) -> None:
         """Let the first waiting run of this pipeline wait, or leave it out, because of another scheduler."""
+        self.due_queue.give_way(name)
         item, now, is_busy = self.due_queue.items[name], self.clock.now(), claim is ClaimResult.BUSY
         if claim is ClaimResult.CUT_OFF:
             self._add_cut_off(name)

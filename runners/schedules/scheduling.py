@@ -18,6 +18,7 @@ from runners.model.masking import without
 from runners.model.run_report import Report
 from runners.model.text import format_batches, format_count, join_some, summarise_error
 from runners.running.run import PipelineRun
+from runners.schedules.run_marks import RunGroups
 from runners.schedules.schedule_plan import ScheduleCatalog, name_file, open_marks
 from runners.schedules.scheduler import Carrier, RunOutcome, RunThreads, Scheduler, Stop
 from runners.spark.session import is_alive
@@ -83,15 +84,16 @@ def scheduler_of(
     variables: Mapping[str, str] | None = None,
     secrets: Mapping[str, str] | None = None,
     at_once: int | None = None,
+    groups: Mapping[str, int] | None = None,
     make_listeners: Callable[[Definition], Sequence[Listener]] = lambda _: (),
     note_secrets: Callable[[Mapping[str, str]], None] = lambda _: None,
 ) -> Scheduler:
     """Return a scheduler for this directory. Its `run` works until another thread calls its `stop`.
 
-    `at_once` is how many pipelines run at the same time (default: the number of cores). `make_listeners` returns the
-    listeners for the runs of a definition. `note_secrets` gets the secrets of each definition that is read. Raise
-    `Refusal` if the directory does not exist, if none of its definitions has a schedule, or if they cannot share one
-    Spark session.
+    `at_once` is how many pipelines run at the same time (default: the number of cores), and `groups` how many of each
+    group (default: 1). `make_listeners` returns the listeners for the runs of a definition. `note_secrets` gets the
+    secrets of each definition that is read. Raise `Refusal` if the directory does not exist, if none of its definitions
+    has a schedule, or if they cannot share one Spark session.
     """
     read = partial(load, variables=variables, secrets=secrets, note_secrets=note_secrets)
     folder = DefinitionsFolder(path=Path(directory), load=read)
@@ -106,4 +108,5 @@ def scheduler_of(
     marks = open_marks(folder.path)
     spark = open_shared_session([each.pipeline for each in schedule_catalog.scheduled.values()])
     run_workers = RunThreads(make_carrier(spark, make_listeners))
-    return Scheduler(folder=folder, marks=marks, run_workers=run_workers, at_once=at_once or os.cpu_count() or 1)
+    most, shared = at_once or os.cpu_count() or 1, RunGroups(marks.folder / "groups", groups)
+    return Scheduler(folder=folder, marks=marks, run_workers=run_workers, at_once=most, groups=shared)

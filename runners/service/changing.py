@@ -48,7 +48,7 @@ def start_run(service: Service, caller: Caller, ask: messages.StartRun) -> messa
         state = "stopped" if carried.status == "stopped" else "failed"
         raise TaskFailed(state, make_problem(code, carried.message), report)
 
-    return service.start_task("start_run", caller, ask, work)
+    return service.start_task("start_run", caller, ask, work, definition.pipeline.run_options.group)
 
 
 def _note_run(doing: Doing) -> Callable[[Event], None]:
@@ -210,8 +210,13 @@ def _start_on_spark(
     operation: str,
     act: Callable[[Pipeline, Doing], Any],
     what: str = "",
+    *,
+    runs: bool = False,
 ) -> messages.Task:
-    """Start a task that needs Spark. `act` gets the pipeline with its secrets, and returns the result of the task."""
+    """Start a task that needs Spark. `act` gets the pipeline with its secrets, and returns the result of the task.
+
+    With `runs`, it waits for the group of the pipeline.
+    """
     pipeline = Pipeline.of(service.load_to_run(ask.pipeline).pipeline)
 
     def work(doing: Doing) -> Any:
@@ -219,7 +224,7 @@ def _start_on_spark(
         service.spark.open()
         return act(pipeline, doing)
 
-    return service.start_task(operation, caller, ask, work)
+    return service.start_task(operation, caller, ask, work, pipeline.run_options.group if runs else None)
 
 
 def _start_work(
@@ -246,7 +251,7 @@ def _start_work(
             raise TaskFailed("stopped", make_problem("STOPPED", f"It was stopped: {report.reason}"), report.json())
         return report.json()
 
-    return _start_on_spark(service, caller, ask, operation, carry, "waiting for Spark")
+    return _start_on_spark(service, caller, ask, operation, carry, "waiting for Spark", runs=True)
 
 
 def _read_bound(text: str, name: str) -> Bound | None:

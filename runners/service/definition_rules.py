@@ -80,7 +80,7 @@ _DEFINITION: Mapping[str, Any] = {
     "dlq": dict.fromkeys(("window", "threshold", "limits", "retain", "budget", "original"), _TEXT),
     "run": {
         **dict.fromkeys(("runners", "max_in_flight"), _COUNT),
-        **dict.fromkeys(("drain", "poll", "idle", "time_zone", "history", "snapshot"), _TEXT),
+        **dict.fromkeys(("drain", "poll", "idle", "time_zone", "history", "snapshot", "group"), _TEXT),
         "batch": dict.fromkeys(("rows", "bytes", "files", "wait"), _TEXT),
         "retry": dict.fromkeys(("attempts", "wait", "most", "within"), _TEXT),
     },

@@ -519,6 +519,8 @@ class ScheduledPipeline(Reply, frozen=True, kw_only=True):
     """Why no run begins. Null if runs begin."""
     next: list[str] = field(default_factory=list)
     """The next three moments in UTC, however far they are."""
+    group: str | None = None
+    """The group in which only so many pipelines run at a time."""
 
 
 class Schedule(Reply, frozen=True, kw_only=True):

@@ -228,11 +228,12 @@ def _describe_times(service: Service, definition: Definition, now: datetime, day
     return messages.ScheduledPipeline(
         pipeline=definition.pipeline.name,
         file=definition.path.name if definition.path else None,
-        when=describe_times(schedule),
+        when=describe_times(schedule, definition.pipeline.run_options.group),
         due=[each.astimezone(zone).isoformat() for each in due[:_MOST_SHOWN]],
         more=len(due) > _MOST_SHOWN,
         held=held,
         next=[each.isoformat() for each in list_due_times(schedule, now, 3)] if held is None else [],
+        group=definition.pipeline.run_options.group,
     )
 
 

@@ -167,14 +167,19 @@ class Service:
         """
         return _check_name(self.load(path, text=text, variables={**self.rules.variables, **parameters}), name)
 
-    def start_task(self, operation: str, caller: Caller, ask: Any, work: Callable[[Doing], Any]) -> Task:
-        """Do this work as a task, in the name of the caller. Secrets are hidden in its errors."""
+    def start_task(
+        self, operation: str, caller: Caller, ask: Any, work: Callable[[Doing], Any], group: str | None = None
+    ) -> Task:
+        """Do this work as a task, in the name of the caller. Secrets are hidden in its errors.
+
+        A run has the group of its pipeline, and waits for it.
+        """
 
         def carry(doing: Doing) -> Any:
             with act_for(caller.name), hide_in_errors(self.hidden):
                 return work(doing)
 
-        return self.tasks.start(operation, ask.pipeline, caller, getattr(ask, "reason", ""), carry)
+        return self.tasks.start(operation, ask.pipeline, caller, getattr(ask, "reason", ""), carry, group)
 
 
 def _check_name(found: Definition, name: str) -> Definition:

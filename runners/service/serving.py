@@ -27,6 +27,7 @@ from runners.model.events import Listener
 from runners.model.schedule_events import ScheduleListener
 from runners.model.spec import PipelineSpec
 from runners.operations.status import measure_known_lags
+from runners.schedules.run_marks import RunGroups
 from runners.schedules.schedule_plan import open_marks
 from runners.schedules.scheduler import RunOutcome, RunThreads, Scheduler, Stop
 from runners.schedules.scheduling import make_carrier
@@ -71,6 +72,8 @@ class ServerOptions:
     """The names by which callers reach the server, beside those of the loopback and `host`."""
     at_once: int = field(default_factory=lambda: os.cpu_count() or 1)
     """How many pipelines the schedule runs at a time, and how many tasks work at a time."""
+    groups: Mapping[str, int] = field(default_factory=dict)
+    """How many runs of a group of pipelines work at a time. Every other group has one."""
     variables: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)
     note_secrets: Callable[[Mapping[str, str]], None] = lambda _: None
@@ -187,7 +190,7 @@ def make_service(options: ServerOptions, clock: Clock) -> Service:
     read = partial(load, variables=options.variables, secrets=options.secrets, note_secrets=note_secrets)
     folder = DefinitionsFolder(path=options.directory, load=partial(read, needs_secrets=False))
     folder.open()
-    metrics, happenings = Metrics(clock), Happenings(clock)
+    metrics, happenings, marks = Metrics(clock), Happenings(clock), open_marks(options.directory)
 
     def make_listeners(pipeline: PipelineSpec) -> Sequence[Listener]:
         metrics.watch_lag(pipeline.name, lambda: measure_known_lags(pipeline))
@@ -198,11 +201,11 @@ def make_service(options: ServerOptions, clock: Clock) -> Service:
 
     service = Service(
         folder=folder,
-        tasks=Tasks(clock, options.at_once),
+        tasks=Tasks(clock, options.at_once, RunGroups(marks.folder / "groups", options.groups)),
         deeds=Deeds(options.directory / ".wherry" / "server", clock),
         happenings=happenings,
         metrics=metrics,
-        marks=open_marks(options.directory),
+        marks=marks,
         spark=SharedSpark(list_pipelines=list_pipelines),
         plans=Plans(clock, OPERATIONS),
         index=open_index(options.index_address, options.directory / ".wherry" / "server" / "index.sqlite"),
@@ -255,6 +258,7 @@ def make_scheduler(
         marks=service.marks,
         run_workers=RunThreads(carry),
         at_once=options.at_once,
+        groups=service.tasks.groups,
         clock=clock,
         listeners=[service.metrics, service.happenings, *listeners],
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import queue
 import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -16,13 +17,16 @@ import msgspec
 from origins.errors import WherryError
 from runners.model.clock import Clock
 from runners.model.errors import Refusal
+from runners.schedules.run_marks import REQUESTS, RunGroups
 from runners.schedules.scheduler import Stop
 from runners.service.messages import Problem, Task
 from runners.service.operation import Caller, NotFound, TooMuch
 from runners.service.problems import describe_problem, make_problem
 
 _KEPT, MOST_WAITING = 1_000, 100
-"""How many tasks are kept, and how many may wait. The oldest that have ended are forgotten first."""
+"""How many tasks are kept, and how many of one group may wait. The oldest that have ended are forgotten first."""
+_LOOK = 1.0
+"""After how many seconds a task that waits for its group looks for room that others have left."""
 
 log = logging.getLogger("wherry")
 
@@ -80,21 +84,41 @@ class Doing:
             self._stop(reason, force)
 
 
-class Tasks:
-    """The tasks of a server."""
+@dataclass(frozen=True)
+class _Waiting:
+    """A task that has not begun."""
 
-    def __init__(self, clock: Clock, at_once: int) -> None:
+    task: str
+    work: Callable[[Doing], Any]
+    group: str | None
+    since: datetime
+
+
+class Tasks:
+    """The tasks of a server. A task whose group is full holds up no other."""
+
+    def __init__(self, clock: Clock, at_once: int, groups: RunGroups | None = None) -> None:
+        self.groups = groups or RunGroups()
         self._clock = clock
         self._tasks: OrderedDict[str, Task] = OrderedDict()
         self._doing: dict[str, Doing] = {}
         self._changed = threading.Condition()
         self._ended = False
-        self._waiting: queue.SimpleQueue[tuple[str, Callable[[Doing], Any]]] = queue.SimpleQueue()
+        self._waiting: list[_Waiting] = []
+        self._idle = at_once
         for number in range(at_once):
             threading.Thread(target=self._work, name=f"wherry-task-{number}", daemon=True).start()
 
-    def start(self, operation: str, pipeline: str, caller: Caller, reason: str, work: Callable[[Doing], Any]) -> Task:
-        """Do this work on another thread, as soon as one has time. Return the task.
+    def start(
+        self,
+        operation: str,
+        pipeline: str,
+        caller: Caller,
+        reason: str,
+        work: Callable[[Doing], Any],
+        group: str | None = None,
+    ) -> Task:
+        """Do this work on another thread, as soon as one has time and the group has room. Return the task.
 
         Raise `TooMuch` if too many tasks wait, and `Refusal` if the server ends.
         """
@@ -110,34 +134,62 @@ class Tasks:
         with self._changed:
             if self._ended:
                 raise Refusal("The server ends, so it begins nothing.", hint="Ask again when it is back.")
-            if sum(each.state == "waiting" for each in self._tasks.values()) >= MOST_WAITING:
-                raise TooMuch(f"{MOST_WAITING} tasks wait already.", hint="Wait for their end, or cancel some.")
+            self._forget_cancelled()
+            before = sum(each.group == group for each in self._waiting)
+            if before >= MOST_WAITING or len(self._waiting) >= _KEPT:
+                raise TooMuch(f"{before} tasks wait already.", hint="Wait for their end, or cancel some.")
             self._tasks[task.task] = task
             self._doing[task.task] = Doing(self, task.task)
             ended = [name for name, each in self._tasks.items() if each.ended_at is not None]
             for name in ended[: max(0, len(self._tasks) - _KEPT)]:
                 del self._tasks[name]
-        self._waiting.put((task.task, work))
+            self._waiting.append(_Waiting(task.task, work, group, self._clock.now()))
+            self._changed.notify_all()
         return task
 
     def _work(self) -> None:
         while True:
-            self._carry(*self._waiting.get())
+            self._carry(self._take())
 
-    def _carry(self, name: str, work: Callable[[Doing], Any]) -> None:
+    def _take(self) -> _Waiting:
+        """Wait for a task that may begin. Return it when it works."""
         with self._changed:
-            if name not in self._tasks or self._tasks[name].state != "waiting":
-                return
-            self.change(name, state="working")
+            while (found := self._find_next()) is None:
+                self._changed.wait(_LOOK if self._waiting else None)
+            self._idle -= 1
+            if not self._idle:
+                self.groups.choose(REQUESTS, ())
+            self.change(found.task, state="working", doing="")
+            return found
+
+    def _find_next(self) -> _Waiting | None:
+        """Return the oldest task that may begin, if there is one. It waits no longer, and has entered its group."""
+        self._forget_cancelled()
+        at = self.groups.choose(REQUESTS, [(each.group, each.since) for each in self._waiting])
+        for each in self._waiting[:at]:
+            doing = f"waiting for its group {each.group}"
+            if self._tasks[each.task].doing != doing:
+                self.change(each.task, doing=doing)
+        return None if at is None else self._waiting.pop(at)
+
+    def _forget_cancelled(self) -> None:
+        found = ((each, self._tasks.get(each.task)) for each in self._waiting)
+        self._waiting = [each for each, task in found if task is not None and task.state == "waiting"]
+
+    def _carry(self, begun: _Waiting) -> None:
+        name = begun.task
         try:
-            result = work(self._doing[name])
+            result = begun.work(self._doing[name])
             ended: dict[str, Any] = {"state": "succeeded", "result": result}
         except TaskFailed as failure:
             ended = {"state": failure.state, "problem": failure.problem, "result": failure.result}
         except BaseException as error:  # noqa: BLE001 -- the edge of the thread: the caller gets the error
             ended = {"state": "failed", "problem": describe_problem(error)}
-        self.change(name, **ended, ended_at=self._read_clock(), doing="")
-        self._doing.pop(name)
+        self.groups.leave(begun.group)
+        with self._changed:
+            self._idle += 1
+            self.change(name, **ended, ended_at=self._read_clock(), doing="")
+            self._doing.pop(name)
 
     def change(self, name: str, **changes: Any) -> None:
         """Change facts of a task, and wake all threads that wait for it."""

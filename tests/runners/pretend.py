@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone, tzinfo
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any
 
 from runners.definitions.definition import Definition, DefinitionsFolder, load
 from runners.model.schedule_events import ScheduleEvent
-from runners.schedules.run_marks import RunMarks
+from runners.schedules.run_marks import RunGroups, RunMarks
 from runners.schedules.scheduler import RunOutcome, RunThreads, Scheduler
 from tests.manual_clock import ManualClock
 from tests.runners.engine.toys import TOYS
@@ -105,7 +105,7 @@ class World:
         path.write_text(f"name: {name}\n{BODY}schedule: {schedule}\n{more}")
         return path
 
-    def scheduler(self, *, at_once: int = 4, look: float = 20.0) -> Scheduler:
+    def scheduler(self, *, at_once: int = 4, look: float = 20.0, limits: Mapping[str, int] | None = None) -> Scheduler:
         """Return an open scheduler of the directory, as a new process has it."""
         run_workers = PretendCarriers(self.clock, self.takes, self.ends, self.owners)
         self.run_workers.append(run_workers)
@@ -114,6 +114,7 @@ class World:
             marks=RunMarks(self.marks.folder),
             run_workers=run_workers,
             at_once=at_once,
+            groups=RunGroups(self.marks.folder / "groups", limits),
             clock=self.clock,
             listeners=[self.heard.append],
             look=look,

@@ -79,6 +79,7 @@ function showFacts(status, entry) {
     ["Last run", last ? [showTime(last.at, { relative: true })] : "none"],
     ["Next run", entry?.due ? showTime(entry.due, { relative: true }) : "by hand"],
     ["Schedule", entry?.schedule || "none"],
+    ["Group", status.definition?.run?.group || null],
     ["Open batches", count(status.open.length)],
     ["After", entry?.after?.length ? entry.after.map((each, at) => [at ? ", " : "", link(place(each), each)]) : null],
     ["Definition", [entry?.file || "", " ", make("code", {}, status.hash)]],

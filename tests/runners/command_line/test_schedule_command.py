@@ -80,6 +80,36 @@ def test_a_plan_shows_what_runs_when(folder: Path, capsys: pytest.CaptureFixture
     assert not (folder / ".wherry").exists()
 
 
+def test_a_plan_shows_the_group(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A pipeline without a group has none."""
+    with (folder / "orders.yaml").open("a") as file:
+        file.write("run: {group: warehouse}\n")
+    orders, prices = list_planned(folder, capsys)["scheduled"]
+    assert (orders["group"], prices["group"]) == ("warehouse", None)
+    assert orders["when"] == "every 5m, in the group warehouse"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--group", "warehouse"],
+        ["--group", "=2"],
+        ["--group", "warehouse="],
+        ["--group", "warehouse=0"],
+        ["--group", "warehouse=-1"],
+        ["--group", "warehouse=two"],
+        ["--group", "warehouse=2", "--group", "warehouse=3"],
+    ],
+)
+def test_a_limit_without_a_number_from_1_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    """Nothing begins. The message says what was expected."""
+    assert cli.execute(["schedule", str(folder), *words]) == 2
+    assert re.search("--group.*expected", capsys.readouterr().err)
+    assert not (folder / ".wherry").exists()
+
+
 def test_a_plan_with_a_broken_definition_exits_with_2(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """So a check before an installation notices the problem."""
     (folder / "prices.yaml").write_text(f"name: prices\n{BODY}schedule: {{after: order}}\n")

@@ -117,6 +117,7 @@ def test_a_token_is_made_and_removed(tmp_path: Path, capsys: pytest.CaptureFixtu
         ["--key", "key.pem"],
         ["--port", "65536"],
         ["--at-once", "0"],
+        ["--group", "warehouse=0"],
     ],
 )
 def test_wrong_words_are_refused(tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -268,6 +268,12 @@ def test_options_beside_their_kind_are_refused_with_the_right_place(refused: Ref
         ("run: {ownership: maybe}", "run.ownership: expected 'on' or 'off', got the text 'maybe'"),
         ("run: {snapshot: 21}", "run.snapshot: expected 0 to 20 rows, got 21"),
         ("run: {snapshot: -1}", "run.snapshot: expected 0 to 20 rows, got -1"),
+        ("run: {group: ''}", "run.group: expected a-z first, then a-z, 0-9, _ and -, at most 100, got ''"),
+        ("run: {group: Warehouse}", "run.group: expected a-z first, then a-z, 0-9, _ and -, at most 100, got 'Ware"),
+        ("run: {group: 2}", "run.group: expected text such as warehouse, got the number 2"),
+        ("run: {group: '2'}", "run.group: expected a-z first"),
+        ("run: {group: a/b}", "run.group: expected a-z first"),
+        ("run: {group: [a, b]}", "run.group: expected text such as warehouse, got a list"),
         ("protect: ['']", "protect: expected a list of columns, got"),
         (
             "run: {retry: {attempts: -2}}",

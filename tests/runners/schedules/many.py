@@ -11,7 +11,7 @@ from pathlib import Path
 from runners.definitions.definition import Definition, DefinitionsFolder, load
 from runners.model.clock import Clock
 from runners.model.schedule_events import Began, ScheduleEvent
-from runners.schedules.run_marks import ClaimResult, RunMark, RunMarks
+from runners.schedules.run_marks import ClaimResult, RunGroups, RunMark, RunMarks
 from runners.schedules.scheduler import RunOutcome, RunThreads, Scheduler
 from tests.manual_clock import ManualClock
 from tests.runners.engine.toys import TOYS
@@ -106,6 +106,7 @@ class MortalRuns(RunThreads):
             return
         here.attempts.append(attempt)
         self.under_way[name] = attempt
+        here.together.append({each for server in here.live for each in server.runs.under_way})
         self._server.strike("after a start")
 
     def finished(self) -> Sequence[RunOutcome]:
@@ -136,6 +137,7 @@ class Server:
             marks=self.marks,
             run_workers=self.runs,
             at_once=here.at_once,
+            groups=RunGroups(self.marks.folder / "groups", {"shop": 2}),
             clock=self.clock,
             listeners=[self._listen],
             look=look,
@@ -191,6 +193,8 @@ class Servers:
         self.now_of: Clock = self.clock
         """The clock of the server that works now."""
         self.attempts: list[Attempt] = []
+        self.together: list[set[str]] = []
+        """The pipelines that had a run, at each moment at which one began."""
         self.heard: list[tuple[datetime, Server, ScheduleEvent]] = []
         self.live: list[Server] = []
         self.kills = 0
@@ -237,6 +241,8 @@ class Servers:
             if mark is not None and mark.succeeded == server.clock.now():
                 attempt.ended = self.clock.now()
         server.marks.close()
+        for name in server.scheduler.due_queue.items:
+            server.scheduler.due_queue.give_way(name)
         self.kills += 1
         self._returns.append(self.clock.now() + timedelta(seconds=self.dice.choice([1, 30, 300, 900, 1_500])))
 

@@ -61,23 +61,28 @@ ONCE = {"five", *FOLLOWS}
 """The pipelines of which one run makes up for all that a server missed."""
 
 
-def define_all(here: Servers) -> None:
+QUEUED = {"quarter", "spread", "vienna", "vienna_night", "york", "york_night"}
+"""The pipelines of which no run is left out."""
+
+
+def define_all(here: Servers, more: str = "") -> None:
+    """Write the definitions. The pipelines of `QUEUED` get `more`."""
     here.define("five", "{every: 5m}", takes=(2, 400))
-    here.define("quarter", "{every: 15m, catch_up: all, on_overlap: queue}", takes=(5, 1_200))
+    here.define("quarter", "{every: 15m, catch_up: all, on_overlap: queue}", takes=(5, 1_200), more=more)
     here.define("quarter_skips", "{every: 15m, catch_up: all}", takes=(5, 1_000))
-    here.define("spread", "{every: 10m, catch_up: all, on_overlap: queue, jitter: 2m}", takes=(2, 300))
+    here.define("spread", "{every: 10m, catch_up: all, on_overlap: queue, jitter: 2m}", takes=(2, 300), more=more)
     for name, zone in (("vienna", "Europe/Vienna"), ("york", "America/New_York")):
         given = f"time_zone: {zone}, catch_up: all, on_overlap: queue"
-        here.define(name, f'{{cron: "30 * * * *", {given}}}', takes=(60, 1_800))
-        here.define(f"{name}_night", f'{{cron: "30 2 * * *", {given}}}', takes=(600, 3_000))
+        here.define(name, f'{{cron: "30 * * * *", {given}}}', takes=(60, 1_800), more=more)
+        here.define(f"{name}_night", f'{{cron: "30 2 * * *", {given}}}', takes=(600, 3_000), more=more)
     here.define("behind", "{after: quarter}")
     here.define("last", "{after: behind}")
 
 
-def simulate(folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> Servers:
+def simulate(folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch, more: str = "") -> Servers:
     here = Servers(folder, STARTS[seed % len(STARTS)], random.Random(seed))
     monkeypatch.setattr("apscheduler.schedulers.base.datetime", make_moved(here))  # type: ignore[arg-type]
-    define_all(here)
+    define_all(here, more)
     for _ in range(here.count):
         here.open()
     here.go(here.start + timedelta(hours=HOURS), here.draw_troubles(HOURS, KILLS))
@@ -149,6 +154,14 @@ def test_three_servers_begin_each_run_once_under_kills(
     assert find_faults(here) == [], f"seed {seed}"
     assert here.kills >= KILLS
     assert len(here.attempts) > 500
+
+
+def test_three_servers_share_the_limit_of_a_group_under_kills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No run of the group is lost, and other pipelines do not wait for it. Two of it work at a time at most."""
+    here = simulate(tmp_path, 0, monkeypatch, "run: {group: shop}\n")
+    assert find_faults(here) == []
+    assert max(len(each & QUEUED) for each in here.together) == 2
+    assert max(len(each) for each in here.together) > 3
 
 
 @pytest.mark.long

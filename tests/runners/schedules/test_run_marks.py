@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from runners.model.errors import Refusal
-from runners.schedules.run_marks import ClaimResult, RunMark, RunMarks
+from runners.schedules.run_marks import REQUESTS, SCHEDULE, ClaimResult, RunGroups, RunMark, RunMarks
 from tests.databricks.volume import make_volume_environment
 
 NOON = datetime(2026, 6, 1, 12, tzinfo=timezone.utc)
@@ -151,3 +151,77 @@ def test_a_folder_without_locks_is_refused(volume_library: Path, tmp_path: Path)
     done = subprocess.run(words, env={**os.environ, **environment}, capture_output=True, check=False, text=True)
     assert re.match(r"The scheduler cannot note its runs: .*\(Operation not supported\)", done.stderr)
     assert "on a disk with locks" in done.stderr
+
+
+ENTER = """
+import sys, time
+from datetime import datetime
+from pathlib import Path
+from runners.schedules.run_marks import SCHEDULE, RunGroups
+groups = RunGroups(Path(sys.argv[1]), {"shop": 2})
+print([groups.choose(SCHEDULE, [("shop", datetime.now())]) for _ in range(3)], flush=True)
+time.sleep(60)
+"""
+
+FORK = """
+import os, signal, sys
+from datetime import datetime
+from pathlib import Path
+from runners.schedules.run_marks import SCHEDULE, RunGroups
+first, second = (RunGroups(Path(sys.argv[1])) for _ in range(2))
+found = [each.choose(SCHEDULE, [("shop", datetime.now())]) for each in (first, second)]
+child = os.fork()
+if not child:
+    signal.pause()
+first.leave("shop")
+found.append(second.choose(SCHEDULE, [("shop", datetime.now())]))
+os.kill(child, signal.SIGKILL)
+print(found)
+"""
+
+
+def test_servers_of_a_folder_share_the_limit_of_a_group(tmp_path: Path) -> None:
+    """Another group has room meanwhile. The end of a run lets any of the servers begin one."""
+    first, second = (RunGroups(tmp_path / "groups", {"shop": 2}) for _ in range(2))
+    assert first.choose(SCHEDULE, [("shop", NOON)]) == 0
+    assert second.choose(REQUESTS, [("shop", NOON)]) == 0
+    assert second.choose(SCHEDULE, [("shop", NOON), ("shop", LAST), ("warehouse", LAST)]) == 2
+    assert first.choose(SCHEDULE, [("shop", NOON), ("warehouse", NOON), (None, LAST)]) == 2
+    first.leave("shop")
+    assert second.choose(SCHEDULE, [("shop", NOON)]) == 0
+
+
+def test_a_killed_process_makes_room_in_its_groups(tmp_path: Path) -> None:
+    """The system frees its locks."""
+    groups = RunGroups(tmp_path, {"shop": 2})
+    command = [sys.executable, "-c", ENTER, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "[0, 0, None]\n"
+        assert groups.choose(SCHEDULE, [("shop", NOON)]) is None
+        process.kill()
+    assert [groups.choose(SCHEDULE, [("shop", NOON)]) for _ in range(3)] == [0, 0, None]
+
+
+def test_a_forked_child_keeps_no_room(tmp_path: Path) -> None:
+    """The run has ended, and the child that it left behind has the lock's file open."""
+    command = [sys.executable, "-c", FORK, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == "[0, None, 0]\n"
+
+
+def test_a_limit_that_cannot_be_shared_holds_in_this_process(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A file is in the way of the folder. The log says so."""
+    (tmp_path / "groups").write_text("")
+    groups = RunGroups(tmp_path / "groups", {"shop": 2})
+    assert [groups.choose(SCHEDULE, [("shop", NOON)]) for _ in range(3)] == [0, 0, None]
+    assert "Other servers cannot see a run of the group shop" in caplog.text
+    groups.leave("shop")
+    assert groups.choose(SCHEDULE, [("shop", NOON)]) == 0
+
+
+@pytest.mark.parametrize("most", [0, -1])
+def test_a_group_without_a_run_is_refused(most: int) -> None:
+    """A pause keeps a pipeline from running."""
+    with pytest.raises(Refusal, match="at least 1 run"):
+        RunGroups(limits={"shop": most})

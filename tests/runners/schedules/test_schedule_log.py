@@ -18,6 +18,7 @@ from runners.model.schedule_events import (
     Scheduled,
     ScheduleEvent,
     Unscheduled,
+    Waits,
 )
 from runners.schedules.schedule_log import ScheduleLines, format_event
 from tests.manual_clock import ManualClock
@@ -42,6 +43,7 @@ def make_ended(name: str, status: str, message: str = "") -> Ended:
         (Broken(file="a.yaml", message="a.yaml: 1\n  line 1"), ["a.yaml is left out:", "a.yaml: 1", "  line 1"]),
         (Mended(file="a.yaml"), ["a.yaml is valid again"]),
         (Began(name="orders", due=NOON), ["orders began (due Mon 12:00:00)"]),
+        (Waits(name="orders", due=NOON, group="shop"), ["orders waits for its group shop (due Mon 12:00:00)"]),
         (make_ended("orders", "succeeded", "2 batches"), ["orders succeeded after 3.2 s: 2 batches"]),
         (make_ended("orders", "failed", "no\nway"), ["orders failed after 3.2 s: no", "  way"]),
         (make_ended("orders", "owned", "It is run already."), ["orders did not begin: It is run already."]),

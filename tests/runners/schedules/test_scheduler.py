@@ -10,10 +10,20 @@ from pathlib import Path
 import pytest
 
 from runners.definitions.definition import Definition
-from runners.model.schedule_events import Began, Broken, Draining, Ended, LeftOut, Mended, Scheduled, Unscheduled
+from runners.model.schedule_events import (
+    Began,
+    Broken,
+    Draining,
+    Ended,
+    LeftOut,
+    Mended,
+    Scheduled,
+    Unscheduled,
+    Waits,
+)
 from runners.schedules.run_marks import ClaimResult
 from runners.schedules.scheduler import RunOutcome, Scheduler
-from tests.runners.pretend import World, make_moved, parse_utc
+from tests.runners.pretend import BODY, World, make_moved, parse_utc
 
 Start = Callable[[str], World]
 NOON = "2026-06-01T12:00"
@@ -484,3 +494,131 @@ def test_marks_that_cannot_be_written_stop_no_run(world: Start, monkeypatch: pyt
     monkeypatch.setattr(here.marks, "put", full)
     here.go(scheduler, 660)
     assert here.runs("orders") == list_moments(5, 10)
+
+
+SHOP, WAREHOUSE = "run: {group: shop}\n", "run: {group: warehouse}\n"
+
+
+def test_a_group_has_only_so_many_runs_at_a_time(world: Start) -> None:
+    """A run after another counts too. A pipeline outside of the group is on time. The log has each wait once."""
+    here = world(NOON)
+    for name in ("a", "b", "c"):
+        here.define(name, '{cron: "10 12 * * *"}', more=WAREHOUSE)
+        here.takes[name] = 120
+    here.define("d", "{after: a}", more=WAREHOUSE)
+    here.define("outside", '{cron: "10 12 * * *"}')
+    here.go(here.scheduler(at_once=9, limits={"warehouse": 2}), 1_000)
+    assert here.runs("outside") == list_moments(10)
+    assert [here.runs(name) for name in "abcd"] == [list_moments(each) for each in (10, 10, 12, 12)]
+    assert [(event.name, event.due, event.group) for event in here.list_events(Waits)] == [
+        ("c", *list_moments(10), "warehouse")
+    ]
+
+
+def test_a_group_without_a_number_has_one_run_at_a_time(world: Start) -> None:
+    """Its runs begin in the order in which they were due."""
+    here = world(NOON)
+    for minute, name in ((12, "a"), (11, "b"), (10, "c")):
+        here.define(name, f'{{cron: "{minute} 12 * * *"}}', more=WAREHOUSE)
+        here.takes[name] = 300
+    here.go(here.scheduler(), 1_500)
+    assert [here.runs(name) for name in "cba"] == [list_moments(each) for each in (10, 15, 20)]
+
+
+def test_a_run_stays_in_the_group_in_which_it_began(world: Start) -> None:
+    """Its definition names another group meanwhile, which the next run counts in."""
+    here = world(NOON)
+    for name in ("moves", "stays"):
+        here.define(name, "{every: 10m}", more=SHOP)
+    here.define("other", '{cron: "*/10 * * * *"}', more=WAREHOUSE)
+    here.takes.update(moves=60, stays=60, other=180)
+    scheduler = here.scheduler()
+    here.go(scheduler, 610)
+    here.define("moves", "{every: 10m}", more=WAREHOUSE)
+    here.go(scheduler, 1_000)
+    assert here.runs("stays") == list_moments(11, 20)
+    assert here.runs("other") == list_moments(10, 21)
+    assert here.runs("moves") == list_moments(10, 20)
+
+
+def test_a_run_counts_in_the_group_of_the_definition_with_which_it_begins(world: Start) -> None:
+    """The group changed after the last look at the folder. The run waits for its new group."""
+    here = world(NOON)
+    here.define("moves", "{every: 10m}", more=SHOP)
+    here.define("other", '{cron: "9 12 * * *"}', more=WAREHOUSE)
+    here.takes["other"] = 300
+    scheduler = here.scheduler(look=500)
+    here.go(scheduler, 595)
+    here.define("moves", "{every: 10m}", more=WAREHOUSE)
+    here.go(scheduler, 400)
+    assert here.runs("other") == list_moments(9)
+    assert here.runs("moves") == list_moments(14)
+    assert [each.text.count("warehouse") for each in here.run_workers[0].ran] == [1, 1]
+
+
+def test_a_paused_pipeline_does_not_wait_for_its_group(world: Start) -> None:
+    """The next one of the group begins in its place."""
+    here = world(NOON)
+    for minute, name in ((10, "first"), (11, "paused"), (12, "last")):
+        here.define(name, f'{{cron: "{minute} 12 * * *"}}', more=SHOP)
+    here.takes["first"] = 300
+    scheduler = here.scheduler()
+    here.go(scheduler, 800)
+    here.marks.pause("paused", "by hand", here.clock.now())
+    here.go(scheduler, 400)
+    assert here.runs("paused") == []
+    assert here.runs("last") == list_moments(15)
+
+
+def test_what_waits_for_its_group_does_not_begin_after_a_stop(world: Start) -> None:
+    """The next scheduler makes up for it."""
+    here = world(NOON)
+    for name in ("first", "second"):
+        here.define(name, '{cron: "10 12 * * *"}', more=SHOP)
+    here.takes["first"] = 300
+    scheduler = here.scheduler()
+    here.go(scheduler, 700)
+    scheduler.stop("asked to end")
+    here.go(scheduler, 900)
+    assert scheduler.take_turn() is None
+    assert here.runs("second") == []
+    began = here.clock.now()
+    here.go(here.scheduler(), 60)
+    assert here.runs("second") == [began]
+
+
+def test_two_schedulers_share_the_limit_of_a_group(world: Start) -> None:
+    """Each run begins once. A run that another scheduler has begun does not count as waiting."""
+    here = world(NOON)
+    for name in ("a", "b", "c"):
+        here.define(name, '{cron: "10 12 * * *"}', more=SHOP)
+        here.takes[name] = 120
+    schedulers = [here.scheduler(look=10) for _ in range(2)]
+    for _ in range(200):
+        for scheduler, run_workers in zip(schedulers, here.run_workers, strict=True):
+            scheduler.take_turn(run_workers.finished())
+        here.clock.move(10)
+    assert [here.runs(name) for name in "abc"] == [list_moments(each) for each in (10, 12, 14)]
+    assert "a" not in {event.name for event in here.list_events(Waits)}
+
+
+def test_a_run_that_another_scheduler_began_takes_no_room(world: Start) -> None:
+    """The next one of its group begins on time."""
+    here = world(NOON)
+    here.define("taken", '{cron: "10 12 * * *"}', more=SHOP)
+    here.define("next", '{cron: "11 12 * * *"}', more=SHOP)
+    scheduler = here.scheduler()
+    assert here.marks.claim("taken", *list_moments(10)) is ClaimResult.GRANTED
+    here.go(scheduler, 700)
+    assert here.runs() == here.runs("next") == list_moments(11)
+
+
+def test_a_limit_for_a_group_of_no_pipeline_is_logged(world: Start, caplog: pytest.LogCaptureFixture) -> None:
+    """The names with which pipelines join a group are there to compare, also that of a pipeline without a schedule."""
+    here = world(NOON)
+    here.define("orders", "{every: 10m}", more=SHOP)
+    (here.folder / "items.yaml").write_text(f"name: items\n{BODY}{WAREHOUSE}")
+    here.scheduler(limits={"shop": 2, "Shop": 2, "warehouse": 2})
+    assert caplog.messages == [
+        "The limit of the group Shop has no effect: no pipeline names it. Groups here: shop, warehouse"
+    ]

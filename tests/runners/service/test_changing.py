@@ -11,6 +11,7 @@ import pytest
 
 from runners.definitions.definition import load
 from runners.model.entry import Entry
+from runners.schedules.run_marks import SCHEDULE
 from runners.service.operation import Operation, Right
 from runners.service.operations import OPERATIONS
 from runners.state.location import StateLocation
@@ -179,6 +180,27 @@ def test_a_backfill_is_planned_without_spark(served: Served) -> None:
         {"lane": "x"},
     ):
         assert served.ask("POST", f"{ONE}/backfill", {**body, **bounds}).status == 422, bounds
+
+
+RUNS = {"start_run": {}, "replay_rows": {}, "run_backfill": {}, "run_redo": {"file": "0.json"}}
+"""The operations that carry rows."""
+
+
+@pytest.mark.parametrize("operation", RUNS)
+def test_what_carries_rows_waits_for_the_group_of_its_pipeline(served: Served, operation: str) -> None:
+    """An audit does not wait. There is no Spark here, so that each task fails once it begins."""
+    file = served.folder / "orders.yaml"
+    file.write_text(file.read_text().replace("runners: 1", "group: warehouse"))
+    groups, tasks = served.service.tasks.groups, served.service.tasks
+    assert groups.choose(SCHEDULE, [("warehouse", served.service.clock.now())]) == 0
+    asked = next(each for each in CHANGES if each.name == operation)
+    body = {"reason": "a test", **RUNS[operation]}
+    task = served.ask(asked.method, asked.path.format(pipeline="orders"), body).json()["task"]
+    audit = served.ask("POST", f"{ONE}/audit", {}).json()["task"]
+    assert tasks.get(audit, wait=10).state == "failed"
+    assert (tasks.get(task).state, tasks.get(task).doing) == ("waiting", "waiting for its group warehouse")
+    groups.leave("warehouse")
+    assert tasks.get(task, wait=10).state == "failed"
 
 
 def test_an_ended_task_is_not_cancelled(served: Served) -> None:

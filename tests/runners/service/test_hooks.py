@@ -13,6 +13,7 @@ import pytest
 
 from runners.model.entry import Entry
 from runners.model.errors import Refusal
+from runners.schedules.run_marks import SCHEDULE
 from runners.service.hooks import AGAIN, LARGEST, SENDER, Starter, read_secret, sign
 from runners.service.messages import Task
 from runners.service.problems import make_problem
@@ -298,6 +299,23 @@ def test_a_run_that_ends_with_its_server_is_begun_again(served: Served) -> None:
     served.service.tasks.wait(10)
     starter.look()
     assert list_waiting(served) == {"orders": 1}
+
+
+def test_a_run_that_a_webhook_asks_for_waits_for_its_group(served: Served) -> None:
+    """What arrived waits with it."""
+    file = served.folder / "orders.yaml"
+    file.write_text(file.read_text().replace("runners: 1", "group: warehouse"))
+    groups = served.service.tasks.groups
+    assert groups.choose(SCHEDULE, [("warehouse", served.service.clock.now())]) == 0
+    served.service.arrivals.note("orders", "evt")
+    starter = Starter(service=served.service)
+    starter.look()
+    (task,) = served.service.tasks.list_all("orders")
+    assert served.service.tasks.get(task.task, wait=0.2).state == "waiting"
+    starter.look()
+    assert list_waiting(served) == {"orders": 1}
+    groups.leave("warehouse")
+    assert served.service.tasks.get(task.task, wait=10).state == "failed"
 
 
 def test_what_waits_outlives_a_server(served: Served) -> None:

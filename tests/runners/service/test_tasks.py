@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from runners.model.errors import Refusal
+from runners.schedules.run_marks import SCHEDULE, RunGroups
 from runners.service.operation import Caller, NotFound, Right, TooMuch
 from runners.service.problems import make_problem
 from runners.service.tasks import MOST_WAITING, Doing, TaskFailed, Tasks
@@ -43,9 +45,17 @@ def tasks() -> Iterator[Tasks]:
     made.end("the test is over", force=True)
 
 
-def start(tasks: Tasks, work: Any, pipeline: str = "orders") -> str:
+def start(tasks: Tasks, work: Any, pipeline: str = "orders", group: str | None = None) -> str:
     """Start a task, and return its name."""
-    return tasks.start("run_audit", pipeline, ANNA, "a test", work).task
+    return tasks.start("run_audit", pipeline, ANNA, "a test", work, group).task
+
+
+@pytest.fixture
+def grouped() -> Iterator[Tasks]:
+    """Tasks of which two work at a time. Their groups have one run at a time."""
+    made = Tasks(ManualClock(), 2, RunGroups())
+    yield made
+    made.end("the test is over", force=True)
 
 
 def test_a_task_waits_works_and_succeeds(tasks: Tasks) -> None:
@@ -229,4 +239,80 @@ def test_a_task_that_does_not_end_does_not_keep_the_process() -> None:
     tasks.end("signal SIGTERM")
     tasks.wait(0.05)
     assert [each.daemon for each in threading.enumerate() if each.name.startswith("wherry-task")].count(False) == 0
+    gate.open.set()
+
+
+def test_a_task_whose_group_is_full_waits_and_holds_up_no_other(grouped: Tasks) -> None:
+    """It says so, and begins when there is room."""
+    first, second = Gate(), Gate()
+    names = [start(grouped, each, group="shop") for each in (first, second)]
+    assert first.began.wait(10)
+    assert grouped.get(start(grouped, lambda _: None, group="warehouse"), wait=10).state == "succeeded"
+    assert grouped.get(start(grouped, lambda _: None), wait=10).state == "succeeded"
+    waiting = grouped.get(names[1])
+    assert (waiting.state, waiting.doing) == ("waiting", "waiting for its group shop")
+    first.open.set()
+    assert second.began.wait(10)
+    assert grouped.get(names[1]).doing == ""
+    second.open.set()
+    assert [grouped.get(name, wait=10).state for name in names] == ["succeeded"] * 2
+
+
+def test_a_task_waits_for_a_run_of_the_schedule_in_its_group(grouped: Tasks) -> None:
+    """A run of the schedule that waits longer comes first."""
+    gate, since = Gate(), ManualClock().now()
+    runs = [("shop", since), ("shop", since - timedelta(seconds=1))]
+    assert grouped.groups.choose(SCHEDULE, runs[:1]) == 0
+    assert grouped.groups.choose(SCHEDULE, runs[1:]) is None
+    name = start(grouped, gate, group="shop")
+    grouped.groups.leave("shop")
+    assert grouped.get(name, wait=1.5).state == "waiting"
+    assert grouped.groups.choose(SCHEDULE, runs[1:]) == 0
+    assert grouped.groups.choose(SCHEDULE, []) is None
+    grouped.groups.leave("shop")
+    assert gate.began.wait(10)
+    gate.open.set()
+
+
+def test_a_task_that_failed_makes_room_in_its_group(grouped: Tasks) -> None:
+    """A waiting task that is cancelled takes no room."""
+
+    def fail(doing: Doing) -> None:
+        raise Refusal("not possible")
+
+    gate = Gate()
+    start(grouped, gate, group="shop")
+    assert gate.began.wait(10)
+    cancelled, failed = (start(grouped, fail, group="shop") for _ in range(2))
+    assert grouped.cancel(cancelled, "not needed").state == "stopped"
+    gate.open.set()
+    assert grouped.get(failed, wait=10).state == "failed"
+    assert grouped.get(start(grouped, lambda _: None, group="shop"), wait=10).state == "succeeded"
+
+
+def test_a_task_that_cannot_begin_for_want_of_a_worker_holds_up_no_run_of_the_schedule(grouped: Tasks) -> None:
+    """The room of its group would stay empty."""
+    gates = [Gate() for _ in range(2)]
+    now = ManualClock().now()
+    assert grouped.groups.choose(SCHEDULE, [("shop", now)]) == 0
+    start(grouped, lambda _: None, group="shop")
+    for gate in gates:
+        start(grouped, gate)
+        assert gate.began.wait(10)
+    grouped.groups.leave("shop")
+    assert grouped.groups.choose(SCHEDULE, [("shop", now + timedelta(seconds=1))]) == 0
+    for gate in gates:
+        gate.open.set()
+
+
+def test_a_long_queue_of_one_group_refuses_no_task_of_another(grouped: Tasks) -> None:
+    """Its own next task is refused."""
+    gate = Gate()
+    start(grouped, gate, group="shop")
+    assert gate.began.wait(10)
+    for _ in range(MOST_WAITING):
+        start(grouped, gate, group="shop")
+    with pytest.raises(TooMuch):
+        start(grouped, gate, group="shop")
+    assert grouped.get(start(grouped, lambda _: None), wait=10).state == "succeeded"
     gate.open.set()
