@@ -62,14 +62,25 @@ class MortalMarks(RunMarks):
         super().__init__(server.here.folder / ".wherry" / "schedule")
         self._server, self._strike = server, server.strike
 
+    def claim(self, name: str, due: datetime, *, drop_cut_off: bool = False) -> ClaimResult:
+        try:
+            return super().claim(name, due, drop_cut_off=drop_cut_off)
+        except Killed:
+            self._note_claimed(name, due, now_open=due)
+            raise
+
     def claim_again(self, name: str, due: datetime) -> ClaimResult:
         try:
             return super().claim_again(name, due)
         except Killed:
-            mark, now = self.get(name), self._server.here.clock.now()
-            if mark is not None and mark.open is None:
-                self._server.here.attempts.append(Attempt(name, due, self._server, now, now, started=False))
+            self._note_claimed(name, due, now_open=None)
             raise
+
+    def _note_claimed(self, name: str, due: datetime, now_open: datetime | None) -> None:
+        """Count the run as begun if the mark says so, although the process was killed before it could start it."""
+        mark, now = self.get(name), self._server.here.clock.now()
+        if mark is not None and mark.served >= due and mark.open == now_open:
+            self._server.here.attempts.append(Attempt(name, due, self._server, now, now, started=False))
 
     def put(self, name: str, mark: RunMark) -> None:
         self._strike("before a mark")
