@@ -16,7 +16,7 @@ HOWTO = Path(__file__).parents[1] / "runners" / "docs" / "howto"
 
 def list_sparks() -> list[str]:
     """Return the version of Spark in each pair."""
-    return [re.sub("pyspark==", "", pair.packages[0]) for pair in PAIRS]
+    return [re.sub(r"pyspark(\[connect\])?==", "", pair.packages[0]) for pair in PAIRS]
 
 
 def test_every_known_spark_has_a_pair() -> None:
