@@ -66,7 +66,7 @@ def test_a_saved_case_passes_and_holds_no_protected_value_or_secret(shop: Path) 
     assert ended.return_value is None, ended
     assert not Path("tables").exists()
     text = Path("pipeline.test.yaml").read_text()
-    for value in (*PEOPLE, "eve.brown", "lovelace", "1815", "1999", HIDDEN):
+    for value in (*PEOPLE, "eve.brown", "lovelace", "1815-12-10", "1999-02-03", HIDDEN):
         assert value not in text
         assert value not in ended.output
     (case,) = load_cases(Path("pipeline.test.yaml"))
