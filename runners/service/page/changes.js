@@ -84,6 +84,15 @@ export function audit(name) {
   });
 }
 
+// A preview that has to be seen before the change. `body` makes the request from the values and more fields.
+function seeFirst(verb, body, describe) {
+  return {
+    verb, first: true,
+    request: (values) => body({ ...values, reason: values.reason || "preview" }, { preview: true }),
+    describe: ({ result }) => (result ? describe(result) : GOES_ON),
+  };
+}
+
 // `names` are the destinations, and `lanes` the lanes, of which a person may choose one.
 export function backfill(name, names, lanes, changed) {
   const every = (all, some) => [["", all], ...some.map((each) => [each, each])];
@@ -99,11 +108,7 @@ export function backfill(name, names, lanes, changed) {
       { name: "again", label: "Deliver also what a destination has", kind: "check", help: "A destination that appends then has the rows twice." },
     ],
     verb: "Backfill", changed,
-    preview: {
-      verb: "Preview", first: true,
-      request: (values) => body({ ...values, reason: values.reason || "preview" }, { preview: true }),
-      describe: ({ result }) => (result ? showBackfill(result) : GOES_ON),
-    },
+    preview: seeFirst("Preview", body, showBackfill),
     request: (values) => body(values),
     describe: (task) => describeTask(task, "The backfill"),
   });
@@ -116,33 +121,27 @@ export function redo(name, changed) {
     says: ["Wherry reads an edited file again. In each table, one commit replaces the old rows of the file by the new ones.", "The preview counts the rows. It needs Spark, which can take half a minute."],
     fields: [{ name: "file", label: "File", wanted: true, help: "Its name, such as monday.json." }],
     verb: "Redo the file", danger: true, changed,
-    preview: {
-      verb: "Preview", first: true,
-      request: (values) => body({ ...values, reason: values.reason || "preview" }, { preview: true }),
-      describe: ({ result }) => (result ? showRedo(result) : GOES_ON),
-    },
+    preview: seeFirst("Preview", body, showRedo),
     request: (values) => body(values),
     describe: (task) => describeTask(task, "The redo"),
   });
 }
 
 export function repair(name, changed) {
-  const body = (reason, more) => ({ method: "POST", path: path("pipelines", name, "repair"), body: { reason, ...more } });
+  const body = ({ reason }, more) => ({ method: "POST", path: path("pipelines", name, "repair"), body: { reason, ...more } });
   openDialog({
     title: `Repair ${name}`,
     says: ["Wherry audits the pipeline, and repairs what it finds where no guess is needed. For all else it says what to do.", "See first what there is to repair. This can take minutes for large tables."],
     verb: "Repair", changed,
     preview: {
-      verb: "See what there is to repair", first: true,
-      request: ({ reason }) => body(reason || "preview", { preview: true }),
-      describe: ({ result }) => (result ? showRepairPlan(result) : GOES_ON),
+      ...seeFirst("See what there is to repair", body, showRepairPlan),
       allows: ({ result }) => Boolean(result?.damage || result?.audit.problems.length),
       fields: ({ result }) => (result?.audit?.problems || []).map((each) => ({
         name: "accept", kind: "check", item: each.id, label: `Accept: ${each.message}`,
       })),
       asks: "Tick what is right as it is. No row changes by that, and audits count it as right from then on.",
     },
-    request: ({ reason, accept = [] }) => body(reason, { accept }),
+    request: ({ reason, accept = [] }) => body({ reason }, { accept }),
     describe: (task) => (task.result ? showRepaired(task.result) : describeTask(task, "The repair")),
   });
 }

@@ -20,12 +20,16 @@ export function getName() {
   return known?.caller ?? "";
 }
 
-export function mayDo(operation, right = known?.needs[operation] ?? "read") {
+function findNeeded(operation) {
+  return known?.needs[operation] ?? "read";
+}
+
+export function mayDo(operation, right = findNeeded(operation)) {
   return known === null || RIGHTS.indexOf(known.right) >= RIGHTS.indexOf(right);
 }
 
 // A button for an operation. Without the right to it, it is dimmed, stays in reach of the keyboard, and says why.
-export function offer(operation, text, act, { right = known?.needs[operation] ?? "read", ...given } = {}) {
+export function offer(operation, text, act, { right = findNeeded(operation), ...given } = {}) {
   if (mayDo(operation, right)) return button(text, act, given);
   const why = `This needs the right to ${right}, and ${known.caller} has the right to ${known.right}.`;
   const dimmed = button(text, () => openNote(`${text}: not with this token`, why,

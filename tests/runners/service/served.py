@@ -26,8 +26,9 @@ from runners.pipeline import Pipeline
 from runners.service.access.guard import Guard
 from runners.service.access.tokens import RightName, Tokens, make_own_token
 from runners.service.rest import make_app
+from runners.service.search.indexer import Indexer
 from runners.service.service import Service, SharedSpark
-from runners.service.serving import ServerOptions, answer_over_http, make_service
+from runners.service.serving import ServerOptions, answer_over_http, make_indexer, make_service
 from tests.manual_clock import ManualClock
 
 DEFINITION = """
@@ -222,3 +223,12 @@ def served(pipelines: Path, tmp_path: Path) -> Iterator[Served]:
     shutil.copytree(pipelines, tmp_path, dirs_exist_ok=True)
     with serve(tmp_path) as found:
         yield found
+
+
+@pytest.fixture
+def indexer(served: Served) -> Iterator[Indexer]:
+    """The indexer of a server, which has looked once."""
+    made = make_indexer(served.service)
+    made.look()
+    yield made
+    made.end()

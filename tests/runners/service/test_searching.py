@@ -31,15 +31,6 @@ def served(pipelines: Path, tmp_path: Path, request: pytest.FixtureRequest) -> I
         yield found
 
 
-@pytest.fixture
-def indexer(served: Served) -> Iterator[Indexer]:
-    """The indexer of a server, which has looked once."""
-    made = make_indexer(served.service)
-    made.look()
-    yield made
-    made.end()
-
-
 def find(served: Served, query: str, *, by: str = "owner") -> list[str]:
     """Return the kind and the pipeline of what a search finds."""
     return [f"{hit['kind']} {hit['pipeline']}" for hit in served.get(f"/v1/search?{query}", by=by)["hits"]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,15 +15,6 @@ from runners.service.search.sqlite_index import SqliteIndex
 from runners.service.serving import make_indexer
 from tests.runners.service.search.entries import make_entry
 from tests.runners.service.served import Served, serve, write_pipeline
-
-
-@pytest.fixture
-def indexer(served: Served) -> Iterator[Indexer]:
-    """The indexer of a server, which has looked once."""
-    made = make_indexer(served.service)
-    made.look()
-    yield made
-    made.end()
 
 
 @pytest.fixture
