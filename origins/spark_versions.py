@@ -123,7 +123,7 @@ _PARTS = {
         checkpoints=f"{_STREAMING}{folder}.FileSystemBasedCheckpointFileManager",
     )
     for spark, hadoop, sdk, folder in (
-        ("4.0", "3.4.1", "2.24.6", ""),
+        ("4.0", "3.4.1", "2.24.8", ""),
         ("4.1", "3.4.2", "2.29.52", ".checkpointing"),
         ("4.2", "3.5.0", "2.35.4", ".checkpointing"),
     )

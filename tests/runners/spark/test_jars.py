@@ -47,17 +47,12 @@ POM = """<project><modelVersion>4.0.0</modelVersion>
 """
 
 
-UNKNOWN = {"software.amazon.awssdk:s3-transfer-manager:2.24.6"}
-"""The coordinates that were not to be had when the list was made."""
-
-
 def list_named() -> Iterator[object]:
     """Yield each coordinate that Wherry names for a Spark of `.ci/versions`."""
-    lacks = pytest.mark.xfail(strict=True, reason="its sum is not in the list: it was not to be had")
     for spark in (package.partition("==")[2] for pair in PAIRS for package in pair.packages[:1]):
         with mock.patch("origins.spark_versions.find_version", return_value=spark):
             for each in sorted(list_coordinates()):
-                yield pytest.param(each, id=f"{spark}-{each}", marks=[lacks] if each in UNKNOWN else [])
+                yield pytest.param(each, id=f"{spark}-{each}")
 
 
 @pytest.mark.parametrize("coordinate", [*list_named()])
