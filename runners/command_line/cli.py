@@ -49,10 +49,12 @@ def execute(words: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    if not logging.getLogger("wherry").handlers:
-        logging.getLogger("wherry").addHandler(Lines())
-        logging.getLogger("wherry").setLevel(logging.INFO)
-    for handler in logging.getLogger("wherry").handlers:
+    log = logging.getLogger("wherry")
+    if not log.handlers:
+        log.addHandler(Lines())
+    if log.level == logging.NOTSET:  # whoever chose a level for this process keeps it
+        log.setLevel(logging.INFO)
+    for handler in log.handlers:
         handler.setFormatter(None)
     logging.getLogger().addFilter(_is_no_interrupt)
     with choose_colors(words):

@@ -641,6 +641,7 @@ def test_log_lines_go_to_stderr_and_a_closed_stderr_is_ignored(
     file: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """They are written by the logger `wherry`."""
+    logging.getLogger("wherry").setLevel(logging.NOTSET)
     assert cli.execute(["--version"]) == 0
     logging.getLogger("wherry").info("batch %d is late", 5)
     flush()
