@@ -110,6 +110,8 @@ class SparkParts:
     """The version of its Hadoop, and so of the connectors to stores."""
     sdk: str
     """The version of Amazon's libraries with which this Hadoop was built."""
+    kafka: str
+    """The package with which Spark reads Kafka. It is the same for all fixes of this Spark, so its JARs have sums."""
     checkpoints: str
     """The class that writes checksums and checkpoints on a local disk without a process for each file."""
 
@@ -120,12 +122,13 @@ _PARTS = {
         delta=f"io.delta:delta-spark_{spark}_2.13:{DELTA}",
         hadoop=hadoop,
         sdk=sdk,
+        kafka=f"org.apache.spark:spark-sql-kafka-0-10_2.13:{kafka}",
         checkpoints=f"{_STREAMING}{folder}.FileSystemBasedCheckpointFileManager",
     )
-    for spark, hadoop, sdk, folder in (
-        ("4.0", "3.4.1", "2.24.8", ""),
-        ("4.1", "3.4.2", "2.29.52", ".checkpointing"),
-        ("4.2", "3.5.0", "2.35.4", ".checkpointing"),
+    for spark, hadoop, sdk, kafka, folder in (
+        ("4.0", "3.4.1", "2.24.8", "4.0.0", ""),
+        ("4.1", "3.4.2", "2.29.52", "4.1.1", ".checkpointing"),
+        ("4.2", "3.5.0", "2.35.4", "4.2.0", ".checkpointing"),
     )
 }
 KNOWN = tuple(_PARTS)
@@ -157,7 +160,7 @@ def find_parts() -> SparkParts:
 
 def find_kafka_package() -> str:
     """Return the package with which Spark reads Kafka."""
-    return f"org.apache.spark:spark-sql-kafka-0-10_2.13:{find_version() or KNOWN[-1] + '.0'}"
+    return find_parts().kafka
 
 
 def shorten_version(version: str) -> str:

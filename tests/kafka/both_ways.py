@@ -17,13 +17,13 @@ from origins.kafka.kafka import Kafka
 from origins.kafka.rows import METADATA
 from origins.nack import REFUSED
 from origins.origin import PLACE, Progress
+from origins.spark_versions import find_kafka_package
 from runners.spark.start import start
-from tests.kafka.jars import list_spark_jars
 
 
 def main(asked: str) -> None:
     """Print a line with the rows of both ways for each of these options."""
-    spark = start({"spark.jars": ",".join(list_spark_jars())})
+    spark = start({}, [find_kafka_package()])
     for given in json.loads(asked):
         origin = Kafka(metadata=tuple(METADATA), **given)
         backlog = origin.survey(spark, Progress())

@@ -90,17 +90,24 @@ def test_an_unknown_spark_is_refused_before_a_row_is_read(folder: Path, version:
 
 
 @pytest.mark.parametrize(
-    ("version", "hadoop"), [("4.0.1", "3.4.1"), ("4.1.1", "3.4.2"), ("4.2.0", "3.5.0"), ("4.2.1", "3.5.0")]
+    ("version", "hadoop", "kafka"),
+    [
+        ("4.0.1", "3.4.1", "4.0.0"),
+        ("4.0.3", "3.4.1", "4.0.0"),
+        ("4.1.1", "3.4.2", "4.1.1"),
+        ("4.2.0", "3.5.0", "4.2.0"),
+        ("4.2.1", "3.5.0", "4.2.0"),
+    ],
 )
 def test_spark_is_started_with_the_jars_that_belong_to_it(
-    monkeypatch: pytest.MonkeyPatch, version: str, hadoop: str
+    monkeypatch: pytest.MonkeyPatch, version: str, hadoop: str, kafka: str
 ) -> None:
-    """They are those of Delta, of the stores and of Kafka."""
+    """They are those of Delta, of the stores and of Kafka. All fixes of a Spark take the same ones."""
     monkeypatch.setattr(pyspark, "__version__", version)
     short = version.rpartition(".")[0]
     assert list_settings({})["spark.jars.packages"] == f"io.delta:delta-spark_{short}_2.13:4.4.0"
     assert list_store_packages()["abfss"] == [f"org.apache.hadoop:hadoop-azure:{hadoop}"]
-    assert find_kafka_package() == f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"
+    assert find_kafka_package() == f"org.apache.spark:spark-sql-kafka-0-10_2.13:{kafka}"
     assert describe_misfit(version) == ""
 
 
