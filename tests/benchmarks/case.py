@@ -76,12 +76,12 @@ def measure_in_turns(
     return taken
 
 
-def open_session(conf: Mapping[str, str] | None = None) -> SparkSession:
+def open_session(conf: Mapping[str, str] | None = None, packages: Sequence[str] = ()) -> SparkSession:
     """Return the session that all ways share, started as Wherry starts it."""
     from runners.spark.own_session import make_own_session
     from runners.spark.start import start
 
-    return make_own_session(start(conf or {}))
+    return make_own_session(start(conf or {}, packages))
 
 
 def _make_folder(place: Path, name: str) -> Path:

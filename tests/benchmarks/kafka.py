@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from origins.spark_versions import find_kafka_package
 from tests.benchmarks import peers
 from tests.benchmarks.carried import carry_batches, define
 from tests.benchmarks.case import Bar, Case, Taken, Way, measure_in_turns, open_session
 from tests.benchmarks.idle import watch
 from tests.benchmarks.landing import SCHEMA, make_order
 from tests.kafka.broker import Broker
-from tests.kafka.jars import list_spark_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,7 +77,7 @@ def _start(place: Path) -> Iterator[tuple[Broker, SparkSession]]:
     """Start a broker, and a Spark session that can read from it."""
     broker = Broker(place / "broker").wait()
     try:
-        yield broker, open_session({"spark.jars": ",".join(list_spark_jars())})
+        yield broker, open_session(packages=[find_kafka_package()])
     finally:
         broker.kill()
 
